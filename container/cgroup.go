@@ -1,0 +1,195 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"eggrun/internal/state"
+	"eggrun/internal/syncsocket"
+	"eggrun/spec"
+
+	"github.com/opencontainers/cgroups"
+	_ "github.com/opencontainers/cgroups/devices" // device rules, v1 and eBPF
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Cgroup managers.
+const (
+	ManagerCgroupfs = "cgroupfs"
+	ManagerSystemd  = "systemd"
+	ManagerDisabled = "disabled"
+)
+
+// newCgroup returns the cgroup that config.json asks for, nil with
+// ManagerDisabled. Nothing is made yet.
+func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.Manager, error) {
+	if managerName == ManagerDisabled {
+		return nil, nil
+	}
+	resources, err := cgroupResources(plan.Resources)
+	if err != nil {
+		return nil, err
+	}
+	config := &cgroups.Cgroup{Resources: resources, Systemd: managerName == ManagerSystemd, Rootless: rootless}
+	if err := setCgroupPath(config, id, plan.CgroupsPath); err != nil {
+		return nil, err
+	}
+	m, err := manager.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	return m, nil
+}
+
+func setCgroupPath(config *cgroups.Cgroup, id, path string) error {
+	switch {
+	case !config.Systemd && path == "":
+		config.Name = id
+	case !config.Systemd:
+		config.Path = filepath.Clean("/" + path)
+		if !filepath.IsAbs(path) {
+			config.Path = config.Path[1:]
+		}
+	case path == "":
+		config.ScopePrefix, config.Name = "eggrun", id
+	default:
+		parts := strings.Split(path, ":")
+		if len(parts) != 3 {
+			return fmt.Errorf("linux.cgroupsPath %q: want slice:prefix:name with the systemd cgroup manager", path)
+		}
+		config.Parent, config.ScopePrefix, config.Name = parts[0], parts[1], parts[2]
+	}
+	return nil
+}
+
+// openCgroup returns the cgroup of an existing container.
+func openCgroup(s *state.State) (cgroups.Manager, error) {
+	if s.Cgroup.Manager == ManagerDisabled || len(s.Cgroup.Paths) == 0 {
+		return nil, nil
+	}
+	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}, Systemd: s.Cgroup.Manager == ManagerSystemd}
+	if err := setCgroupPath(config, s.ID, s.Cgroup.Path); err != nil {
+		return nil, err
+	}
+	return manager.NewWithPaths(config, s.Cgroup.Paths)
+}
+
+func (c *Container) isPaused() bool {
+	m, err := openCgroup(c.state)
+	if err != nil || m == nil {
+		return false
+	}
+	frozen, err := m.GetFreezerState()
+	return err == nil && frozen == cgroups.Frozen
+}
+
+// checkFresh refuses a cgroup that somebody else uses: its limits would bind
+// them, and delete would end them.
+func checkFresh(m cgroups.Manager) error {
+	if m == nil || !m.Exists() {
+		return nil
+	}
+	pids, err := m.GetAllPids()
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	if len(pids) > 0 {
+		return fmt.Errorf("cgroup %q: not empty, %d processes in it; choose another linux.cgroupsPath", m.Path(""), len(pids))
+	}
+	if frozen, err := m.GetFreezerState(); err == nil && frozen == cgroups.Frozen {
+		return fmt.Errorf("cgroup %q: frozen; thaw it first", m.Path(""))
+	}
+	return nil
+}
+
+// joinCgroup moves init into its cgroup and sets all limits but those that the
+// runtime itself could break: see [lateLimits].
+func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error {
+	if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	early := *resources
+	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit = 0, 0, 0, nil
+	if err := m.Set(&early); err != nil {
+		return fmt.Errorf("cgroup limits: %w", err)
+	}
+	return nil
+}
+
+// lateLimits sets the memory and pids limits once init is ready: until then it
+// is a Go program with its threads and some megabytes, after it the user's.
+func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
+	late := &cgroups.Resources{
+		Memory:                  resources.Memory,
+		MemorySwap:              resources.MemorySwap,
+		MemoryReservation:       resources.MemoryReservation,
+		MemoryCheckBeforeUpdate: resources.MemoryCheckBeforeUpdate,
+		PidsLimit:               resources.PidsLimit,
+		SkipDevices:             true,
+	}
+	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil {
+		return nil
+	}
+	if err := m.Set(late); err != nil {
+		return fmt.Errorf("cgroup limits: %w", err)
+	}
+	return nil
+}
+
+// hierarchies returns what a mount of type cgroup shows a process in pid's
+// cgroups, and, unless it has a cgroup namespace, the directories themselves.
+func hierarchies(pid int, plan *spec.Plan) (*syncsocket.Hierarchies, error) {
+	if !slices.ContainsFunc(plan.Mounts, func(m spec.Mount) bool { return m.Type == "cgroup" }) {
+		return &syncsocket.Hierarchies{}, nil
+	}
+	_, ownNamespace := plan.HasNamespace(specs.CgroupNamespace)
+	own, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	h := &syncsocket.Hierarchies{Unified: cgroups.IsCgroup2UnifiedMode()}
+	if h.Unified {
+		if ownNamespace {
+			return h, nil
+		}
+		return h, h.AddTree(filepath.Join("/sys/fs/cgroup", own[""]))
+	}
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	for _, m := range mounts {
+		name := filepath.Base(m.Mountpoint)
+		v1 := syncsocket.HierarchyV1{Name: name}
+		for _, controller := range m.Subsystems {
+			if _, isNamed := own[cgroups.CgroupNamePrefix+controller]; isNamed {
+				v1.Data = append(v1.Data, "none", cgroups.CgroupNamePrefix+controller)
+				continue
+			}
+			v1.Data = append(v1.Data, controller)
+			if controller != name {
+				v1.Links = append(v1.Links, controller)
+			}
+		}
+		h.V1 = append(h.V1, v1)
+		if ownNamespace {
+			continue
+		}
+		path, err := m.GetOwnCgroup(own)
+		if err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		below, err := filepath.Rel(m.Root, path)
+		if err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		if err := h.AddTree(filepath.Join(m.Mountpoint, filepath.Clean("/"+below))); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}

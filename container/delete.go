@@ -1,0 +1,85 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"eggrun/internal/hook"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Delete removes a stopped or created container, with force any. The container
+// must be locked. Where a part cannot be removed the rest is, and the state dir
+// stays so that delete can be called again.
+//
+// A poststop hook that fails is reported by the returned warning only, as the
+// specification says.
+func (c *Container) Delete(force bool) (warning, err error) {
+	status := c.Status()
+	if !force && status != specs.StateStopped && status != specs.StateCreated {
+		return nil, fmt.Errorf("container is %s, want stopped; kill it first or use --force", status)
+	}
+	hooks := c.state.Hooks.Poststop
+	if err := c.destroy(); err != nil {
+		return nil, oneLine(err)
+	}
+	return hook.Run("poststop", hooks, c.hookState(specs.StateStopped)), nil
+}
+
+// destroy ends every process of the container and removes all that it has on
+// the host. It works from the state alone, whatever create or an earlier delete
+// got done.
+func (c *Container) destroy() error {
+	var errs []error
+	if c.state.Ready && c.isPaused() {
+		errs = append(errs, c.thaw())
+	}
+	errs = append(errs, killAndWait(c.state.Init))
+	errs = append(errs, c.removeCgroup())
+	errs = append(errs, killAndWait(c.state.Sidecar))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.dir.Remove()
+}
+
+// removeCgroup ends what outlived init and removes the container's cgroup.
+func (c *Container) removeCgroup() error {
+	m, err := openCgroup(c.state)
+	if err != nil || m == nil {
+		return err
+	}
+	if err := c.killAll(unix.SIGKILL); err != nil {
+		return err
+	}
+	// A killed process leaves its cgroup a moment after it can be seen dead.
+	deadline := time.Now().Add(10 * time.Second)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := m.Destroy()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		time.Sleep(pause)
+		if err := c.killAll(unix.SIGKILL); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Container) thaw() error {
+	m, err := openCgroup(c.state)
+	if err != nil || m == nil {
+		return err
+	}
+	if err := m.Freeze(cgroups.Thawed); err != nil {
+		return fmt.Errorf("thaw cgroup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"eggrun/internal/linux"
+	"eggrun/spec"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// cloneFlags are the CLONE_NEW* flags of the namespace types.
+var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
+	specs.PIDNamespace:     unix.CLONE_NEWPID,
+	specs.NetworkNamespace: unix.CLONE_NEWNET,
+	specs.MountNamespace:   unix.CLONE_NEWNS,
+	specs.IPCNamespace:     unix.CLONE_NEWIPC,
+	specs.UTSNamespace:     unix.CLONE_NEWUTS,
+	specs.UserNamespace:    unix.CLONE_NEWUSER,
+	specs.CgroupNamespace:  unix.CLONE_NEWCGROUP,
+}
+
+// setNamespaces fills in which namespaces init is spawned in. The caller closes
+// the files of request.
+func setNamespaces(request *linux.SpawnRequest, plan *spec.Plan) error {
+	for _, ns := range plan.Namespaces {
+		flag := cloneFlags[ns.Type]
+		if ns.Path == "" {
+			// Init makes its cgroup namespace itself, when it is in its
+			// cgroup.
+			if ns.Type != specs.CgroupNamespace {
+				request.New |= flag
+			}
+			continue
+		}
+		f, err := openNamespace(ns, flag)
+		if err != nil {
+			return err
+		}
+		if ns.Type == specs.UserNamespace {
+			request.JoinUser = f
+		} else {
+			request.Join = append(request.Join, f)
+		}
+	}
+	request.MapIDs = func(pid int) error { return mapIDs(pid, plan) }
+	return nil
+}
+
+func openNamespace(ns spec.Namespace, flag uintptr) (*os.File, error) {
+	f, err := os.Open(ns.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%s namespace: %w", ns.Type, err)
+	}
+	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil || uintptr(kind) != flag {
+		f.Close()
+		return nil, fmt.Errorf("%s namespace: %q is not one", ns.Type, ns.Path)
+	}
+	return f, nil
+}
+
+// mapIDs writes the id maps of a new user namespace.
+func mapIDs(pid int, plan *spec.Plan) error {
+	proc := "/proc/" + strconv.Itoa(pid) + "/"
+	for _, m := range []struct {
+		file     string
+		mappings []specs.LinuxIDMapping
+	}{{"uid_map", plan.UIDMappings}, {"gid_map", plan.GIDMappings}} {
+		var lines bytes.Buffer
+		for _, id := range m.mappings {
+			fmt.Fprintf(&lines, "%d %d %d\n", id.ContainerID, id.HostID, id.Size)
+		}
+		err := os.WriteFile(proc+m.file, lines.Bytes(), 0)
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("user namespace: %s: the caller may not use these host ids", m.file)
+		}
+		if err != nil {
+			return fmt.Errorf("user namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// setScore sets oom_score_adj, which no user namespace's root may lower.
+func setScore(pid int, score *int) error {
+	if score == nil {
+		return nil
+	}
+	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*score)), 0)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("process.oomScoreAdj %d: lowering it needs CAP_SYS_RESOURCE", *score)
+	}
+	return err
+}
+
+// raiseRlimits raises those hard limits that init could not.
+func raiseRlimits(pid int, rlimits []spec.Rlimit) error {
+	for _, r := range rlimits {
+		var now unix.Rlimit
+		if err := unix.Prlimit(pid, r.Resource, nil, &now); err != nil {
+			return os.NewSyscallError("get rlimit", err)
+		}
+		if r.Hard <= now.Max {
+			continue
+		}
+		now.Max = r.Hard
+		err := unix.Prlimit(pid, r.Resource, &now, nil)
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("process.rlimits: hard limit %d of resource %d: raising it needs CAP_SYS_RESOURCE (for the number of open files also a higher fs.nr_open)", r.Hard, r.Resource)
+		}
+		if err != nil {
+			return os.NewSyscallError("raise rlimit", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+
+	"eggrun/egress"
+	"eggrun/internal/hook"
+	"eggrun/internal/state"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Start lets the program of a created container run. The container must be
+// locked.
+func (c *Container) Start() error {
+	if status := c.Status(); status != specs.StateCreated {
+		return c.wrongState("created")
+	}
+	if !c.state.HasProcess {
+		return errors.New("config.json has no process; nothing can be started")
+	}
+	// An engine may have put an interface into the namespace since create.
+	if c.state.Walled {
+		if err := egress.CheckStillClosed(c.state.Init.PID); err != nil {
+			return err
+		}
+	}
+	if err := c.dir.ReleaseFIFO(); err != nil {
+		return err
+	}
+	if err := hook.Run("poststart", c.state.Hooks.Poststart, c.hookState(specs.StateRunning)); err != nil {
+		// Specification 1.3: a container whose poststart hook failed is stopped.
+		return oneLine(errors.Join(err, c.killAll(unix.SIGKILL)))
+	}
+	return nil
+}
+
+// Kill sends a signal to the container's init, with all to every process in its
+// cgroup.
+func (c *Container) Kill(signal unix.Signal, all bool) error {
+	status := c.Status()
+	if all {
+		if status == specs.StateStopped && c.state.OwnPIDNamespace {
+			return nil
+		}
+		return c.killAll(signal)
+	}
+	if status == specs.StateStopped {
+		return state.ErrNotRunning
+	}
+	err := signalProcess(c.state.Init, signal)
+	// A frozen process cannot die; who kills wants it dead.
+	if err == nil && status == Paused && signal == unix.SIGKILL {
+		return c.thaw()
+	}
+	return err
+}
+
+// killAll signals every process of the container's cgroup, again until no new
+// one appears. Without a cgroup there is only init to signal.
+func (c *Container) killAll(signal unix.Signal) error {
+	m, err := openCgroup(c.state)
+	if err != nil {
+		return err
+	}
+	if m == nil || !m.Exists() {
+		err := signalProcess(c.state.Init, signal)
+		if errors.Is(err, state.ErrNotRunning) {
+			return nil
+		}
+		return err
+	}
+	signalled := make(map[int]bool)
+	for {
+		pids, err := m.GetAllPids()
+		if err != nil {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		isNew := false
+		for _, pid := range pids {
+			if signalled[pid] {
+				continue
+			}
+			signalled[pid], isNew = true, true
+			if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("signal process %d: %w", pid, err)
+			}
+		}
+		if !isNew {
+			break
+		}
+	}
+	if signal == unix.SIGKILL && c.isPaused() {
+		return c.thaw()
+	}
+	return nil
+}

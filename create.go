@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"eggrun/container"
+	"eggrun/internal/linux"
+
+	"github.com/urfave/cli/v2"
+)
+
+// createFlags are those of create and run.
+var createFlags = []cli.Flag{
+	&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle; default the working directory"},
+	&cli.StringFlag{Name: "pid-file", Usage: "write the pid of the container's init to `FILE`"},
+	&cli.StringFlag{Name: "console-socket", Usage: "send the master of the container's terminal to this unix `SOCKET`"},
+	&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` further descriptors, from 3 on, to the container"},
+	&cli.BoolFlag{Name: "no-new-keyring", Usage: "keep the caller's session keyring"},
+}
+
+var createCommand = &cli.Command{
+	Name:      "create",
+	Usage:     "make a container from a bundle, ready to be started",
+	ArgsUsage: "ID",
+	Flags:     createFlags,
+	Action: func(c *cli.Context) error {
+		if _, err := oneID(c); err != nil {
+			return err
+		}
+		options, err := createOptions(c)
+		if err != nil {
+			return err
+		}
+		ctr, err := container.Create(options)
+		if err != nil {
+			return err
+		}
+		return ctr.Close()
+	},
+}
+
+// createOptions takes the flags of create and run.
+func createOptions(c *cli.Context) (*container.CreateOptions, error) {
+	count := c.Int("preserve-fds")
+	const most = 1 << 16
+	if count < 0 || count > most {
+		return nil, fmt.Errorf("option --preserve-fds %d: want 0 to %d", count, most)
+	}
+	// Before anything is opened.
+	preserve, err := linux.FillHoles(3, count)
+	if err != nil {
+		return nil, err
+	}
+	// The soft limit that Go raised for itself is not the container's.
+	linux.RestoreNOFILE()
+	o := &container.CreateOptions{
+		ID:           c.Args().First(),
+		PIDFile:      c.String("pid-file"),
+		PreserveFDs:  count,
+		Preserve:     preserve,
+		NoNewKeyring: c.Bool("no-new-keyring"),
+	}
+	if o.RuntimeRoot, err = runtimeRoot(c); err != nil {
+		return nil, err
+	}
+	if o.Bundle, err = filepath.Abs(c.String("bundle")); err != nil {
+		return nil, err
+	}
+	if o.CgroupManager, err = cgroupManager(c); err != nil {
+		return nil, err
+	}
+	if o.Rootless, err = rootless(c); err != nil {
+		return nil, err
+	}
+	if socket := c.String("console-socket"); socket != "" {
+		o.Console = func(master *os.File) error { return sendConsole(socket, master) }
+	}
+	return o, nil
+}
+
+func sendConsole(socket string, master *os.File) error {
+	err := errors.Join(linux.SendFile(socket, master.Name(), master), master.Close())
+	if err != nil {
+		return fmt.Errorf("console socket: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// makeCwd makes the working directory where the image lacks it, as long as the
+// root can be written to.
+func (s *setup) makeCwd() error {
+	if s.container == nil || s.plan.Process == nil {
+		return nil
+	}
+	dir, err := s.mountPoint(s.plan.Process.Cwd, true)
+	if err != nil {
+		return fmt.Errorf("working directory %q: %w", s.plan.Process.Cwd, err)
+	}
+	return dir.Close()
+}
+
+// enterCwd changes to the working directory as the user. A directory that is
+// not below the root, reached through a descriptor somewhere in /proc, is
+// refused: it would lead to the host (CVE-2024-21626).
+func (s *setup) enterCwd() error {
+	if s.plan.Process == nil {
+		return nil
+	}
+	cwd := s.plan.Process.Cwd
+	if err := unix.Chdir(cwd); err != nil {
+		return &os.PathError{Op: "chdir", Path: cwd, Err: err}
+	}
+	var buf [unix.PathMax]byte
+	if n, err := unix.Getcwd(buf[:]); err != nil || n < 1 || buf[0] != '/' {
+		return fmt.Errorf("working directory %q: not inside the container", cwd)
+	}
+	return nil
+}
+
+// findCommand looks the program up as the user, so that a missing one fails
+// create and not start. The wording is what engines search for.
+func (s *setup) findCommand() error {
+	if s.plan.Process == nil {
+		return nil
+	}
+	name := s.plan.Process.Args[0]
+	path, err := lookPath(name, s.plan.Process.Env)
+	if err != nil {
+		return fmt.Errorf("exec %q: %w", name, err)
+	}
+	s.command = path
+	return nil
+}
+
+var errNotInPath = errors.New("executable file not found in $PATH")
+
+// lookPath finds an executable the way a shell does, in the PATH of env.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, checkExecutable(name)
+	}
+	for _, variable := range env {
+		search, isPath := strings.CutPrefix(variable, "PATH=")
+		if !isPath || name == "" {
+			continue
+		}
+		for _, dir := range filepath.SplitList(search) {
+			if dir == "" {
+				dir = "."
+			}
+			if path := dir + "/" + name; checkExecutable(path) == nil {
+				return path, nil
+			}
+		}
+		break
+	}
+	return "", errNotInPath
+}
+
+func checkExecutable(path string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("not a regular file: %w", syscall.EACCES)
+	}
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}

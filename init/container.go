@@ -1,0 +1,95 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+
+	"eggrun/egress/inside"
+	"eggrun/internal/syncsocket"
+
+	"golang.org/x/sys/unix"
+)
+
+// exitFailed is init's exit status when the program was never executed and
+// there is nobody to tell the reason; runc's.
+const exitFailed = 255
+
+// rootfsTree is the key of the root file system among a container's trees.
+const rootfsTree = -1
+
+// containerInit is a container's init, with the sync socket at descriptor
+// socketFD. It returns only when the program could not be executed.
+func containerInit(socketFD int) int {
+	// This process ends in execve; until then it needs no collector.
+	debug.SetGCPercent(-1)
+	socket := syncsocket.New(os.NewFile(uintptr(socketFD), "sync socket"))
+	s, err := newContainerSetup(socket)
+	if err == nil {
+		if err = s.run(); err == nil {
+			err = s.execute()
+		}
+	}
+	// After ready nobody listens any more: the user sees it on the
+	// container's stderr.
+	if sendErr := socket.SendFailure(err); sendErr != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return exitFailed
+}
+
+func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
+	unix.CloseOnExec(int(socket.File().Fd()))
+	// Nobody in a pid namespace that we joined may look into this process.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("set not dumpable", err)
+	}
+	// Engines signal the process group of init, which must not be theirs.
+	if _, err := unix.Setsid(); err != nil {
+		return nil, os.NewSyscallError("setsid", err)
+	}
+	c := &container{socket: socket, trees: make(map[int]*os.File)}
+	message, err := socket.Expect(syncsocket.Request, &c.request)
+	if err != nil {
+		return nil, err
+	}
+	files := message.Files
+	if len(files) != 2+len(c.request.TreeMounts) {
+		return nil, fmt.Errorf("sync message: %d descriptors, want %d", len(files), 2+len(c.request.TreeMounts))
+	}
+	c.fifo, c.trees[rootfsTree] = files[0], files[1]
+	for i, index := range c.request.TreeMounts {
+		c.trees[index] = files[2+i]
+	}
+	return &setup{plan: c.request.Plan, container: c}, nil
+}
+
+// openListener opens the proxy's listener inside the network namespace of a
+// container with a policy, once it is known that there is no other way out, and
+// sends it to create.
+func (s *setup) openListener() error {
+	port := s.plan.Config.ProxyPort
+	if s.container == nil || port == 0 {
+		return nil
+	}
+	listener, err := inside.Listen(port)
+	if err != nil {
+		return err
+	}
+	// Nobody but the sidecar keeps it: with a copy left, clients of a dead
+	// sidecar would hang instead of being refused.
+	defer listener.Close()
+	return s.container.socket.Send(syncsocket.Listener, nil, listener)
+}
+
+// parseSyncFD recognises the hidden form of the arguments, "--sync FD".
+func parseSyncFD(args []string) (fd int, ok bool) {
+	if len(args) != 2 || args[0] != "--sync" {
+		return 0, false
+	}
+	fd, err := strconv.Atoi(args[1])
+	return fd, err == nil && fd > 2
+}

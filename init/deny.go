@@ -1,0 +1,147 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"eggrun/internal/linux"
+
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+)
+
+// denyWrites makes every DenyWrite path and what is mounted below it read-only.
+func (s *setup) denyWrites() error {
+	paths, err := s.deniedPaths("deny-write", s.plan.Config.DenyWrite)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := s.denyWrite(path); err != nil {
+			return fmt.Errorf("read-only path %q: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (s *setup) denyWrite(unsafePath string) error {
+	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tree, err := linux.CloneTreeAt(f, true)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	if err := linux.SetMountAttr(tree, unix.MOUNT_ATTR_RDONLY, 0, true); err != nil {
+		return err
+	}
+	return linux.MoveMount(tree, f)
+}
+
+// denyPaths hides every Deny path: a directory below an empty one, a file below
+// /dev/null.
+func (s *setup) denyPaths() error {
+	paths, err := s.deniedPaths("deny", s.plan.Config.Deny)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := s.deny(path); err != nil {
+			return fmt.Errorf("masked path %q: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (s *setup) deny(unsafePath string) error {
+	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return s.hideFile(f)
+	}
+	return s.hideDir(f)
+}
+
+// hideDir mounts an empty, read-only directory. All of them are one file
+// system: the first is cloned for the others.
+func (s *setup) hideDir(target *os.File) error {
+	const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	if s.maskDir != nil {
+		tree, err := linux.CloneTreeAt(s.maskDir, false)
+		if err != nil {
+			return err
+		}
+		defer tree.Close()
+		return linux.MoveMount(tree, target)
+	}
+	// nr_blocks=1: even a remount could not make it a place to store things.
+	tree, err := linux.NewMount("tmpfs", "tmpfs", []string{"nr_blocks=1", "nr_inodes=1"}, attr)
+	if err != nil {
+		return err
+	}
+	s.maskDir = tree // kept open until exec
+	return linux.MoveMount(tree, target)
+}
+
+// hideFile binds /dev/null, by a descriptor that was verified: an image that
+// swaps its /dev/null for a link would have a file of the host bound instead
+// (CVE-2025-31133).
+func (s *setup) hideFile(target *os.File) error {
+	null, err := s.openDevice("/dev/null", unix.S_IFCHR, 1, 3)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	tree, err := linux.CloneTreeAt(null, false)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return linux.MoveMount(tree, target)
+}
+
+// openDevice opens a device node of the root with O_PATH, following no link,
+// and checks that it is the device that it should be.
+func (s *setup) openDevice(path string, kind, major, minor uint32) (*os.File, error) {
+	fd, err := unix.Openat2(int(s.rootfs.Fd()), path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := checkDevice(f, kind, major, minor); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func checkDevice(f *os.File, kind, major, minor uint32) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != kind || kind != unix.S_IFIFO && stat.Rdev != unix.Mkdev(major, minor) {
+		return fmt.Errorf("%q is not the device %d:%d", f.Name(), major, minor)
+	}
+	return nil
+}

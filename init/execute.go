@@ -1,0 +1,120 @@
+package initproc
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"eggrun/internal/hook"
+	"eggrun/internal/linux"
+	"eggrun/internal/seccomp"
+	"eggrun/internal/syncsocket"
+	"eggrun/spec"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// execute is the end of a container's init: limits, filters, wait, execve.
+//
+// Everything that allocates comes first. From the first rlimit on only plain
+// system calls are made, for the Go runtime does not outlive a small
+// RLIMIT_AS, RLIMIT_DATA or RLIMIT_NPROC that it notices.
+func (s *setup) execute() error {
+	p := s.plan.Process
+	if p == nil {
+		return s.waitForEver()
+	}
+	program, err := linux.PrepareExec(s.command, p.Args, p.Env)
+	if err != nil {
+		return err
+	}
+	filters := make([]*seccomp.Prog, len(s.container.request.Filters))
+	for i, filter := range s.container.request.Filters {
+		if filters[i], err = filter.Prog(); err != nil {
+			return err
+		}
+	}
+	ready, err := syncsocket.Encode(syncsocket.Ready, nil)
+	if err != nil {
+		return err
+	}
+	socket, fifo := int(s.container.socket.File().Fd()), int(s.container.fifo.Fd())
+	firstOther := 3 + s.container.request.Preserve
+	if err := linux.CloseOnExecFrom(firstOther); err != nil {
+		return err
+	}
+	// The soft limit that Go raised for itself is not the program's.
+	linux.RestoreNOFILE()
+
+	if err := setRlimits(p.Rlimits); err != nil {
+		return err
+	}
+	for _, filter := range filters {
+		if errno := filter.Load(false); errno != 0 {
+			return fmt.Errorf("load seccomp filter: errno %d", int(errno))
+		}
+	}
+	if err := s.caps.Apply(false); err != nil {
+		return err
+	}
+	if _, err := unix.Write(socket, ready); err != nil {
+		return os.NewSyscallError("report ready", err)
+	}
+	_ = unix.Close(socket)
+	var start [1]byte
+	for {
+		n, err := unix.Read(fifo, start[:])
+		if n == 1 {
+			break
+		}
+		if err != unix.EINTR { //nolint:errorlint // a bare errno
+			os.Exit(exitFailed)
+		}
+	}
+	if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
+		return err
+	}
+	// Closed for good, not only on exec: the path of the program or of its
+	// interpreter could be a descriptor in /proc/self/fd (CVE-2024-21626).
+	_ = unix.CloseRange(uint(firstOther), ^uint(0)>>1, 0)
+	errno := program.Run()
+	return fmt.Errorf("exec %q: %w", s.command, errno)
+}
+
+// waitForEver holds the namespaces of a container without a program, which can
+// only be deleted.
+func (s *setup) waitForEver() error {
+	if err := s.container.socket.Send(syncsocket.Ready, nil); err != nil {
+		return err
+	}
+	for {
+		if err := unix.Pause(); err != nil {
+			return os.NewSyscallError("pause", err)
+		}
+	}
+}
+
+// startHooks are the startContainer hooks; where one has no environment it gets
+// the program's, as under other runtimes.
+func (s *setup) startHooks() []specs.Hook {
+	hooks := slices.Clone(s.plan.StartContainerHooks)
+	for i := range hooks {
+		if hooks[i].Env == nil {
+			hooks[i].Env = s.plan.Process.Env
+		}
+	}
+	return hooks
+}
+
+// setRlimits sets what config.json asks for. A limit that must be raised has
+// been raised by create already, with the host's rights.
+func setRlimits(rlimits []spec.Rlimit) error {
+	for _, r := range rlimits {
+		limit := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
+		if err := unix.Prlimit(0, r.Resource, &limit, nil); err != nil {
+			return fmt.Errorf("rlimit %d: soft %d, hard %d: %w", r.Resource, r.Soft, r.Hard, err)
+		}
+	}
+	return nil
+}

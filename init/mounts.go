@@ -1,0 +1,221 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"eggrun/internal/linux"
+	"eggrun/spec"
+
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+)
+
+// attachRootfs puts the tree that create cloned over "/" of this namespace and
+// keeps its handle: from here on the root file system is that handle, and
+// nothing is looked up by the bundle's path.
+func (s *setup) attachRootfs() error {
+	if s.container == nil {
+		return nil
+	}
+	tree := s.container.trees[rootfsTree]
+	// A clone of a shared mount is its peer: what is mounted in the container
+	// would appear on the host. The parent of the new root must be private
+	// too, or pivot_root refuses it.
+	if err := linux.SetPropagation(tree, unix.MS_PRIVATE|unix.MS_REC); err != nil {
+		return err
+	}
+	hostRoot, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer hostRoot.Close()
+	if err := linux.MoveMount(tree, hostRoot); err != nil {
+		return fmt.Errorf("rootfs %q: %w", s.plan.Rootfs, err)
+	}
+	s.rootfs = tree
+	return nil
+}
+
+// mountAll makes the mounts of config.json.
+func (s *setup) mountAll() error {
+	if s.container == nil {
+		return nil
+	}
+	for i := range s.plan.Mounts {
+		m := &s.plan.Mounts[i]
+		if m.Type == "cgroup" {
+			if err := s.mountCgroups(m); err != nil {
+				return fmt.Errorf("mount cgroup on %q: %w", m.Target, err)
+			}
+			continue
+		}
+		tree, err := s.makeTree(i, m)
+		if err != nil {
+			return mountError(m, err)
+		}
+		if m.Type == "proc" || m.Type == "sysfs" {
+			if err := s.refuseLink(m.Target); err != nil {
+				return mountError(m, err)
+			}
+		}
+		// A read-only tmpfs may still have to take mount points and device
+		// nodes: it is sealed when all mounts are made.
+		if m.Type == "tmpfs" && m.Set&unix.MOUNT_ATTR_RDONLY != 0 {
+			s.sealLast = append(s.sealLast, sealed{tree, m})
+		}
+		if err := s.attach(tree, m.Target); err != nil {
+			return mountError(m, err)
+		}
+	}
+	return s.waitJoined()
+}
+
+// sealed is a mount that becomes read-only when nothing has to be made in it
+// any more.
+type sealed struct {
+	tree  *os.File
+	mount *spec.Mount
+}
+
+func (s *setup) sealMounts() error {
+	for _, late := range s.sealLast {
+		if err := linux.SetMountAttr(late.tree, unix.MOUNT_ATTR_RDONLY, 0, false); err != nil {
+			return mountError(late.mount, err)
+		}
+	}
+	return nil
+}
+
+func mountError(m *spec.Mount, err error) error {
+	source := m.Source
+	if !m.IsBind() {
+		source = m.Type
+	}
+	return fmt.Errorf("mount %q on %q: %w", source, m.Target, err)
+}
+
+// makeTree returns the mount, detached, with its attributes and propagation.
+func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
+	var tree *os.File
+	var err error
+	set := m.Set
+	if m.IsBind() {
+		tree = s.container.trees[index]
+		if tree == nil {
+			return nil, errors.New("no tree was sent")
+		}
+	} else {
+		if m.Type == "tmpfs" {
+			set &^= unix.MOUNT_ATTR_RDONLY
+		}
+		if tree, err = linux.NewMount(m.Type, m.Source, m.Data, 0); err != nil {
+			return nil, err
+		}
+	}
+	if err := applyAttr(tree, set, m.Clear, false); err != nil {
+		return nil, err
+	}
+	if err := applyAttr(tree, m.RecSet, m.RecClear, true); err != nil {
+		return nil, err
+	}
+	propagation := m.Propagation
+	if propagation == 0 {
+		propagation = s.defaultPropagation()
+	}
+	return tree, linux.SetPropagation(tree, propagation)
+}
+
+// defaultPropagation is that of a mount whose options name none: what it would
+// have got had the whole namespace been given the root's propagation before it
+// was made, which is a slave where config.json is silent.
+func (s *setup) defaultPropagation() uint64 {
+	if s.plan.RootPropagation&unix.MS_PRIVATE != 0 {
+		return unix.MS_PRIVATE | unix.MS_REC
+	}
+	return unix.MS_SLAVE | unix.MS_REC
+}
+
+// applyAttr sets and clears attributes. A flag that a more privileged namespace
+// has locked cannot be cleared; engines write "rw" and "exec" as a matter of
+// course, so the mount then stays stricter than asked, never looser.
+func applyAttr(tree *os.File, set, clear uint64, recursive bool) error {
+	if set == 0 && clear == 0 {
+		return nil
+	}
+	err := linux.SetMountAttr(tree, set, clear, recursive)
+	if errors.Is(err, unix.EPERM) && clear != 0 {
+		// An access time mode is set by clearing the old one in the same call.
+		return linux.SetMountAttr(tree, set, clear&unix.MOUNT_ATTR__ATIME, recursive)
+	}
+	return err
+}
+
+// attach mounts tree on target inside the root, which is made where it is
+// missing.
+func (s *setup) attach(tree *os.File, target string) error {
+	info, err := tree.Stat()
+	if err != nil {
+		return err
+	}
+	f, err := s.mountPoint(target, info.IsDir())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return linux.MoveMount(tree, f)
+}
+
+// refuseLink refuses a path with a link in it. An image whose /proc points
+// elsewhere would make whoever writes to /proc later write there instead
+// (CVE-2019-19921).
+func (s *setup) refuseLink(unsafePath string) error {
+	fd, err := unix.Openat2(int(s.rootfs.Fd()), unsafePath, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return errors.New("must be mounted on an ordinary directory, not through a link")
+	}
+	if err == nil {
+		unix.Close(fd)
+	}
+	return nil // whatever else is wrong shows when the mount point is opened
+}
+
+// mountPoint opens unsafePath inside the root, or makes it: a directory or an
+// empty file. Links are followed, but never out of the root.
+func (s *setup) mountPoint(unsafePath string, isDir bool) (*os.File, error) {
+	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if isDir {
+		return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
+	}
+	dir, err := pathrs.MkdirAllHandle(s.rootfs, path.Dir(unsafePath), 0o755)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	name := path.Base(unsafePath)
+	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(dir.Fd()), name, flags, 0o644)
+	if err != nil {
+		return nil, &os.PathError{Op: "create", Path: unsafePath, Err: err}
+	}
+	return os.NewFile(uintptr(fd), unsafePath), nil
+}
+
+// pivot makes the root file system this process's root.
+func (s *setup) pivot() error {
+	if s.container == nil {
+		return nil
+	}
+	if err := s.sealMounts(); err != nil {
+		return err
+	}
+	return linux.PivotRoot(s.rootfs)
+}

@@ -1,0 +1,78 @@
+// Package hook runs the hooks of config.json, on the host's side and inside.
+package hook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Run runs the hooks of one kind in their order, each with state as JSON on its
+// standard input, until one fails. A hook's environment is what config.json
+// gives it and nothing else: it inherits no secret of the caller.
+//
+// The error names the hook and has the last line that it wrote to stderr.
+func Run(kind string, hooks []specs.Hook, state *specs.State) error {
+	if len(hooks) == 0 {
+		return nil
+	}
+	input, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	for i := range hooks {
+		if err := runOne(&hooks[i], input); err != nil {
+			return fmt.Errorf("%s hook #%d %q: %w", kind, i, hooks[i].Path, err)
+		}
+	}
+	return nil
+}
+
+func runOne(h *specs.Hook, input []byte) error {
+	ctx := context.Background()
+	if h.Timeout != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*h.Timeout)*time.Second)
+		defer cancel()
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, h.Path)
+	cmd.Args = h.Args
+	if len(cmd.Args) == 0 {
+		cmd.Args = []string{h.Path}
+	}
+	cmd.Env = h.Env
+	if cmd.Env == nil {
+		cmd.Env = []string{} // nil would mean this process's own
+	}
+	cmd.Stdin = bytes.NewReader(input)
+	cmd.Stderr = &stderr
+	// A hook that leaves a process behind with its stderr must not hold us up.
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay),
+		// It need not read its input.
+		errors.Is(err, syscall.EPIPE):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("no end after %d s", *h.Timeout)
+	}
+	if line := lastLine(stderr.String()); line != "" {
+		return fmt.Errorf("%w: %s", err, line)
+	}
+	return err
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}

@@ -1,0 +1,119 @@
+package linux
+
+import (
+	"os"
+	"strings"
+
+	"github.com/moby/sys/capability"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// SetUID sets the real, effective and saved user id of the calling thread, and
+// of no other. EINVAL: not mapped in this user namespace. See setresuid(2).
+func SetUID(uid uint32) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+		return os.NewSyscallError("setuid", errno)
+	}
+	return nil
+}
+
+// SetGID is [SetUID] for the group id, see setresgid(2).
+func SetGID(gid uint32) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
+		return os.NewSyscallError("setgid", errno)
+	}
+	return nil
+}
+
+// CapabilitySets are the five capability sets of a thread, a bit a capability.
+type CapabilitySets struct {
+	bounding, effective, permitted, inheritable, ambient uint64
+}
+
+// NewCapabilitySets takes the names of config.json, in any case; nil stands for
+// five empty sets. A name that nobody knows is no capability.
+func NewCapabilitySets(c *specs.LinuxCapabilities) *CapabilitySets {
+	if c == nil {
+		return &CapabilitySets{}
+	}
+	bits := make(map[string]uint64)
+	for _, known := range capability.ListKnown() {
+		bits["CAP_"+strings.ToUpper(known.String())] = 1 << known
+	}
+	mask := func(names []string) (m uint64) {
+		for _, name := range names {
+			m |= bits[strings.ToUpper(name)]
+		}
+		return m
+	}
+	return &CapabilitySets{
+		bounding:    mask(c.Bounding),
+		effective:   mask(c.Effective),
+		permitted:   mask(c.Permitted),
+		inheritable: mask(c.Inheritable),
+		ambient:     mask(c.Ambient),
+	}
+}
+
+// DropBounding takes all others from the calling thread's bounding set. It needs
+// CAP_SETPCAP.
+func (c *CapabilitySets) DropBounding() error {
+	for bit := range uintptr(64) {
+		if c.bounding&(1<<bit) != 0 {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, bit, 0, 0, 0)
+		if err == unix.EINVAL { //nolint:errorlint // past the last one that this kernel knows
+			return nil
+		}
+		if err != nil {
+			return os.NewSyscallError("drop bounding capability", err)
+		}
+	}
+	return nil
+}
+
+// Apply sets the other four sets of the calling thread; keepSysAdmin leaves
+// CAP_SYS_ADMIN in the effective and permitted sets, which a second call takes
+// away. It allocates nothing, unless it returns an error.
+//
+// A capability that the thread does not have, or that is not in the bounding
+// set, cannot be given; as in every other runtime it is left out.
+func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have, want [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	held := uint64(have[0].Permitted) | uint64(have[1].Permitted)<<32
+	permitted, effective := c.permitted&held, c.effective&c.permitted&held
+	if keepSysAdmin {
+		permitted |= held & (1 << unix.CAP_SYS_ADMIN)
+		effective |= held & (1 << unix.CAP_SYS_ADMIN)
+	}
+	inheritable := c.inheritable & held
+	for i := range want {
+		shift := 32 * i
+		want[i] = unix.CapUserData{
+			Effective:   uint32(effective >> shift),
+			Permitted:   uint32(permitted >> shift),
+			Inheritable: uint32(inheritable >> shift),
+		}
+	}
+	if err := unix.Capset(&header, &want[0]); err != nil {
+		return os.NewSyscallError("capset", err)
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return os.NewSyscallError("clear ambient capabilities", err)
+	}
+	for bit := range uintptr(64) {
+		if c.ambient&permitted&inheritable&(1<<bit) == 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, bit, 0, 0); err != nil {
+			return os.NewSyscallError("raise ambient capability", err)
+		}
+	}
+	return nil
+}

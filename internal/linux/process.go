@@ -1,0 +1,112 @@
+package linux
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// PidfdOpen returns a close-on-exec descriptor of a process. ESRCH: no such
+// process, or it has been reaped. Linux 5.3, see pidfd_open(2).
+func PidfdOpen(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "pidfd_open", Path: strconv.Itoa(pid), Err: err}
+	}
+	return os.NewFile(uintptr(fd), "pidfd:"+strconv.Itoa(pid)), nil
+}
+
+// PidfdSignal sends a signal. ESRCH: the process has ended. Linux 5.1, see
+// pidfd_send_signal(2).
+func PidfdSignal(pidfd *os.File, signal unix.Signal) error {
+	if err := unix.PidfdSendSignal(int(pidfd.Fd()), signal, nil, 0); err != nil {
+		return os.NewSyscallError("pidfd_send_signal", err)
+	}
+	return nil
+}
+
+// PidfdWait waits until the process has ended, whoever its parent is, or for
+// timeoutMillis (-1: for ever), and tells whether it has. It does not reap.
+func PidfdWait(pidfd *os.File, timeoutMillis int) (ended bool, err error) {
+	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
+	n, err := retry(func() (int, error) { return unix.Poll(poll, timeoutMillis) })
+	if err != nil {
+		return false, os.NewSyscallError("poll", err)
+	}
+	return n > 0, nil
+}
+
+// Process names a process for longer than it lives: pids are used again, a pid
+// with a start time is not.
+type Process struct {
+	PID int `json:"pid"`
+	// Start is in clock ticks since boot, field 22 of /proc/PID/stat, see
+	// proc_pid_stat(5).
+	Start uint64 `json:"start"`
+}
+
+// FindProcess returns the process that has that pid now. The error wraps
+// ESRCH where there is none or only its zombie.
+func FindProcess(pid int) (Process, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return Process{}, os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
+	}
+	if err != nil {
+		return Process{}, err
+	}
+	// The name, in brackets, may hold spaces and brackets itself.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const state, start = 0, 19
+	if len(fields) <= start {
+		return Process{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
+	}
+	if s := fields[state][0]; s == 'Z' || s == 'X' {
+		return Process{}, os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
+	}
+	ticks, err := strconv.ParseUint(string(fields[start]), 10, 64)
+	if err != nil {
+		return Process{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
+	}
+	return Process{PID: pid, Start: ticks}, nil
+}
+
+// Open returns a pidfd of exactly this process. The error wraps ESRCH where it
+// has ended, also where its pid belongs to another one by now.
+func (p Process) Open() (*os.File, error) {
+	gone := os.NewSyscallError("find process "+strconv.Itoa(p.PID), unix.ESRCH)
+	if p.PID <= 0 {
+		return nil, gone
+	}
+	pidfd, err := PidfdOpen(p.PID)
+	if err != nil {
+		return nil, err
+	}
+	// Looked at after the open: what the pidfd names is what was looked at,
+	// or has ended since.
+	if found, err := FindProcess(p.PID); err != nil || found != p {
+		pidfd.Close()
+		return nil, gone
+	}
+	return pidfd, nil
+}
+
+// Alive tells whether the process is there and not a zombie.
+func (p Process) Alive() bool {
+	found, err := FindProcess(p.PID)
+	return p.PID > 0 && err == nil && found == p
+}
+
+// RestoreNOFILE gives this process, and so what it starts, the soft
+// RLIMIT_NOFILE that it was started with. Go raises it for itself at start-up
+// and remembers the old one only for package syscall, which puts it back before
+// it tries an exec: here one that must come to nothing (EACCES, "/" is a
+// directory).
+func RestoreNOFILE() {
+	_ = syscall.Exec("/", []string{"/"}, nil)
+}

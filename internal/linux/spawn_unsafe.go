@@ -1,0 +1,187 @@
+package linux
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The three functions with which package syscall surrounds its own fork: they
+// block signals, forbid stack growth between fork and exec, and give the child
+// default signal handlers.
+
+//go:linkname beforeFork syscall.runtime_BeforeFork
+func beforeFork()
+
+//go:linkname afterFork syscall.runtime_AfterFork
+func afterFork()
+
+//go:linkname afterForkInChild syscall.runtime_AfterForkInChild
+func afterForkInChild()
+
+// spawnArgs is all that the forked child touches, made before the fork.
+type spawnArgs struct {
+	join            []int
+	joined          []bool
+	joinUser        int // -1 for none
+	newNS           uintptr
+	uid, gid        uintptr
+	keep            []int
+	exe             int
+	argv, env       **byte
+	report, proceed int
+	pid             uintptr // of the second child
+	message         [2]int32
+	empty           [1]byte
+	proceedByte     [1]byte
+}
+
+// forkSpawn forks and returns the pid of the first child.
+func forkSpawn(req *SpawnRequest, report, proceed *os.File) (int, error) {
+	argv, err := syscall.SlicePtrFromStrings(req.Argv)
+	if err != nil {
+		return 0, err
+	}
+	env, err := syscall.SlicePtrFromStrings(req.Env)
+	if err != nil {
+		return 0, err
+	}
+	join, joinOpen := descriptors(req.Join)
+	keep, keepOpen := descriptors(req.Keep)
+	args := &spawnArgs{
+		join: join, joined: make([]bool, len(join)), joinUser: -1,
+		newNS: req.New, keep: append(keep, req.Preserve...),
+		uid: uintptr(req.UID), gid: uintptr(req.GID),
+		exe: int(req.Exe.Fd()), argv: &argv[0], env: &env[0],
+		report: int(report.Fd()), proceed: int(proceed.Fd()),
+	}
+	if req.JoinUser != nil {
+		args.joinUser = int(req.JoinUser.Fd())
+	}
+	// No other fork of this process may inherit what is being prepared, and
+	// no descriptor may be half-way between open and close-on-exec.
+	syscall.ForkLock.Lock()
+	pid, errno := rawSpawn(args)
+	syscall.ForkLock.Unlock()
+	joinOpen()
+	keepOpen()
+	runtime.KeepAlive(req)
+	if errno != 0 {
+		return 0, os.NewSyscallError("clone", errno)
+	}
+	return int(pid), nil
+}
+
+// rawSpawn forks. In the child it does not return: until execveat there is a
+// single thread with a copy of this process's memory, so only raw system calls
+// are made, nothing is allocated and the stack does not grow.
+//
+//go:noinline
+//go:norace
+//go:nocheckptr
+func rawSpawn(a *spawnArgs) (pid uintptr, errno syscall.Errno) {
+	twoStages := len(a.join) > 0 || a.joinUser >= 0
+	flags := uintptr(unix.SIGCHLD)
+	if !twoStages {
+		flags |= a.newNS
+	}
+	beforeFork()
+	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		afterFork()
+		return pid, errno
+	}
+	afterForkInChild()
+
+	if twoStages {
+		if errno = joinAll(a); errno != 0 {
+			die(a, reportJoin, errno)
+		}
+		a.pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT|a.newNS, 0, 0, 0, 0, 0)
+		if errno != 0 {
+			die(a, reportFork, errno)
+		}
+		if a.pid != 0 {
+			die(a, reportPID, syscall.Errno(a.pid))
+		}
+	}
+	if a.newNS&unix.CLONE_NEWUSER != 0 {
+		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(a.proceed), uintptr(unsafe.Pointer(&a.proceedByte)), 1)
+		if errno != 0 || n != 1 {
+			die(a, reportWait, errno)
+		}
+	}
+	if a.newNS&unix.CLONE_NEWUSER != 0 || a.joinUser >= 0 {
+		takeIDs(a)
+	}
+	for _, fd := range a.keep {
+		syscall.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETFD, 0)
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, uintptr(a.exe), uintptr(unsafe.Pointer(&a.empty)),
+		uintptr(unsafe.Pointer(a.argv)), uintptr(unsafe.Pointer(a.env)), unix.AT_EMPTY_PATH, 0)
+	die(a, reportExec, errno)
+	panic("unreachable")
+}
+
+// joinAll joins what it may, then the user namespace, then the rest.
+//
+//go:nosplit
+//go:norace
+func joinAll(a *spawnArgs) syscall.Errno {
+	for i, fd := range a.join {
+		_, _, errno := syscall.RawSyscall(unix.SYS_SETNS, uintptr(fd), 0, 0)
+		if errno != 0 && a.joinUser < 0 {
+			return errno
+		}
+		a.joined[i] = errno == 0
+	}
+	if a.joinUser < 0 {
+		return 0
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETNS, uintptr(a.joinUser), unix.CLONE_NEWUSER, 0); errno != 0 {
+		die(a, reportJoinUser, errno)
+	}
+	for i, fd := range a.join {
+		if a.joined[i] {
+			continue
+		}
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETNS, uintptr(fd), 0, 0); errno != 0 {
+			return errno
+		}
+	}
+	return 0
+}
+
+// takeIDs takes ids of the user namespace. A root that did not take uid 0 would
+// lose the capabilities that it has there in execveat.
+//
+//go:nosplit
+//go:norace
+func takeIDs(a *spawnArgs) {
+	// EPERM: setgroups is denied in namespaces that an unprivileged user mapped.
+	_, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+	if errno != 0 && errno != unix.EPERM {
+		die(a, reportSetgroups, errno)
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESGID, a.gid, a.gid, a.gid); errno != 0 {
+		die(a, reportSetgid, errno)
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, a.uid, a.uid, a.uid); errno != 0 {
+		die(a, reportSetuid, errno)
+	}
+}
+
+// die reports and leaves.
+//
+//go:nosplit
+//go:norace
+func die(a *spawnArgs, stage int32, value syscall.Errno) {
+	a.message[0], a.message[1] = stage, int32(value)
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(a.report), uintptr(unsafe.Pointer(&a.message)), 8)
+	for {
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 127, 0, 0)
+	}
+}

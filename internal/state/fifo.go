@@ -1,0 +1,55 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// MakeFIFO makes the exec fifo and opens it for init. While it is there the
+// container is created, not running.
+//
+// It is opened for reading and writing: init's read then waits for a byte and
+// not for a first writer, and who opens it for writing without waiting learns
+// whether init still holds it.
+func (d *Dir) MakeFIFO() (*os.File, error) {
+	path := filepath.Join(d.path, fifoFile)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// HasFIFO tells whether the exec fifo is there.
+func (d *Dir) HasFIFO() bool {
+	_, err := os.Stat(filepath.Join(d.path, fifoFile))
+	return err == nil
+}
+
+// ReleaseFIFO lets init go on and removes the fifo: created becomes running.
+// [ErrNotRunning] where init is gone.
+func (d *Dir) ReleaseFIFO() error {
+	path := filepath.Join(d.path, fifoFile)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return ErrNotRunning
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	// Removed first: init may be seen running as soon as it has the byte.
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, []byte{0}); err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+// Package state keeps what eggrun knows of a container in its state dir, the
+// directory ROOT/ID: state.json, written atomically, and the exec fifo.
+//
+// Whoever changes a container holds the lock on its state dir. Everything that a
+// step leaves behind on the host is written here before the step, so that delete
+// finds it also after a crash.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"eggrun/internal/linux"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Errors that engines look for in the text (containerd, CRI-O).
+var (
+	ErrExist      = errors.New("container with given ID already exists")
+	ErrNotExist   = errors.New("container does not exist")
+	ErrNotRunning = errors.New("container not running")
+)
+
+// State is what later calls need of a container: they get no config.json and
+// not the global flags of create.
+type State struct {
+	OCIVersion  string            `json:"ociVersion"`
+	ID          string            `json:"id"`
+	Bundle      string            `json:"bundle"`
+	Rootfs      string            `json:"rootfs"`
+	Created     time.Time         `json:"created"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// OwnerUID is the uid of the caller of create.
+	OwnerUID int `json:"ownerUID"`
+
+	// Ready is set once create has done all of its work.
+	Ready bool `json:"ready,omitempty"`
+	// Init is the container's first process; zero until it is spawned.
+	Init linux.Process `json:"init"`
+	// OwnPIDNamespace is false where processes outlive init.
+	OwnPIDNamespace bool `json:"ownPIDNamespace,omitempty"`
+	// HasProcess is false for a config.json without process: not startable.
+	HasProcess bool `json:"hasProcess,omitempty"`
+
+	Cgroup Cgroup `json:"cgroup"`
+	// Hooks are those that run after create: poststart and poststop.
+	Hooks specs.Hooks `json:"hooks,omitzero"`
+
+	// Domains is the allowlist as written, nil for a container without a
+	// policy.
+	Domains []string `json:"domains,omitempty"`
+	// Walled is set for a container with a policy, which may be an empty one.
+	Walled bool `json:"walled,omitempty"`
+	// Sidecar is the egress proxy of a walled container.
+	Sidecar linux.Process `json:"sidecar,omitzero"`
+}
+
+// Cgroup says which cgroup manager made the container's cgroup, and where.
+type Cgroup struct {
+	// Manager is cgroupfs, systemd or disabled.
+	Manager string `json:"manager"`
+	// Path is config.json's linux.cgroupsPath.
+	Path string `json:"path,omitempty"`
+	// Paths are the directories a controller (v1), or one under "" (v2).
+	Paths map[string]string `json:"paths,omitempty"`
+}
+
+const (
+	stateFile = "state.json"
+	fifoFile  = "exec.fifo"
+)
+
+// Dir is an open state dir.
+type Dir struct {
+	path string
+	id   string
+	f    *os.File
+}
+
+// CheckID tells whether id may name a container: letters, digits, "_", "+",
+// "-" and, not first, "." as in runc and crun, at most 1024 bytes.
+func CheckID(id string) error {
+	const hint = "use letters, digits and _ + - ."
+	if id == "" || len(id) > 1024 || id[0] == '.' {
+		return fmt.Errorf("container id %q: invalid; %s", shorten(id), hint)
+	}
+	for _, c := range []byte(id) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9',
+			c == '_', c == '+', c == '-', c == '.':
+		default:
+			return fmt.Errorf("container id %q: invalid character %q; %s", shorten(id), c, hint)
+		}
+	}
+	return nil
+}
+
+func shorten(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}
+
+// Create makes the state dir of a new container and locks it. [ErrExist] where
+// there is one already. runtimeRoot is made where it is missing, for its owner
+// alone.
+func Create(runtimeRoot, id string) (*Dir, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(runtimeRoot, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(runtimeRoot, id)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil, ErrExist
+		}
+		return nil, err
+	}
+	d, err := open(path, id)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.lock()
+}
+
+// Open opens the state dir of a container, to read. [ErrNotExist] where there
+// is none.
+func Open(runtimeRoot, id string) (*Dir, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
+	return open(filepath.Join(runtimeRoot, id), id)
+}
+
+// Lock opens the state dir of a container, to change, and waits for its lock,
+// which goes with the process or with [Dir.Close].
+func Lock(runtimeRoot, id string) (*Dir, error) {
+	d, err := Open(runtimeRoot, id)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.lock()
+}
+
+func open(path, id string) (*Dir, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{path: path, id: id, f: f}, nil
+}
+
+// lock closes d on an error, so that callers can return its result.
+func (d *Dir) lock() error {
+	for {
+		err := unix.Flock(int(d.f.Fd()), unix.LOCK_EX)
+		if err == nil {
+			break
+		}
+		if err != unix.EINTR { //nolint:errorlint // a bare errno
+			d.Close()
+			return &os.PathError{Op: "lock", Path: d.path, Err: err}
+		}
+	}
+	// Whoever held the lock before may have deleted the container.
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(d.f.Fd()), &stat); err != nil || stat.Nlink == 0 {
+		d.Close()
+		return ErrNotExist
+	}
+	return nil
+}
+
+// Path returns the state dir's path.
+func (d *Dir) Path() string { return d.path }
+
+// Close lets go of the lock.
+func (d *Dir) Close() error { return d.f.Close() }
+
+// Load reads the state. A dir without a state file is that of a create that
+// ended before it did anything else: its state has the id and nothing more.
+func (d *Dir) Load() (*State, error) {
+	data, err := os.ReadFile(filepath.Join(d.path, stateFile))
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(d.path); errors.Is(err, os.ErrNotExist) {
+			return nil, ErrNotExist
+		}
+		return &State{ID: d.id}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("parse %q: %w", filepath.Join(d.path, stateFile), err)
+	}
+	return &s, nil
+}
+
+// Save replaces the state: a reader sees the old one or the new one.
+func (d *Dir) Save(s *State) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.path, stateFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Remove deletes the state dir.
+func (d *Dir) Remove() error { return os.RemoveAll(d.path) }
+
+// List returns the ids of all containers below runtimeRoot, sorted; none where
+// it does not exist.
+func List(runtimeRoot string) ([]string, error) {
+	entries, err := os.ReadDir(runtimeRoot)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, entry := range entries {
+		if entry.IsDir() && CheckID(entry.Name()) == nil {
+			ids = append(ids, entry.Name())
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,56 @@
+package syncsocket
+
+import (
+	"os"
+
+	"eggrun/internal/linux"
+	"eggrun/internal/seccomp"
+	"eggrun/spec"
+)
+
+// Setup is the body of a Request. Its files are the exec fifo, the rootfs tree,
+// then the trees of the mounts that TreeMounts lists.
+type Setup struct {
+	ID   string     `json:"id"`
+	Plan *spec.Plan `json:"plan"`
+	// Filters are loaded in this order.
+	Filters []*seccomp.Filter `json:"filters,omitempty"`
+	// TreeMounts are indices into Plan.Mounts: bind mounts that create cloned,
+	// with the caller's rights and in the caller's mount namespace.
+	TreeMounts []int `json:"treeMounts,omitempty"`
+	// Preserve is how many descriptors from 3 on the program keeps.
+	Preserve     int  `json:"preserve,omitempty"`
+	NoNewKeyring bool `json:"noNewKeyring,omitempty"`
+	// Bundle is for the state that hooks get.
+	Bundle string `json:"bundle"`
+}
+
+// Hierarchies is the body of Joined: what a mount of type cgroup shows. Its
+// files, Trees, are the container's own directories, cloned; there are none
+// where the container has a cgroup namespace.
+type Hierarchies struct {
+	// Unified is set on cgroup v2: one tree.
+	Unified bool          `json:"unified,omitempty"`
+	V1      []HierarchyV1 `json:"v1,omitempty"`
+	Trees   []*os.File    `json:"-"`
+}
+
+// HierarchyV1 is one cgroup v1 hierarchy, in the order of Trees.
+type HierarchyV1 struct {
+	// Name is its directory below /sys/fs/cgroup, as on the host.
+	Name string `json:"name"`
+	// Data are its mount options: controllers, or "none" and "name=systemd".
+	Data []string `json:"data"`
+	// Links are further names for it, "cpu" beside "cpu,cpuacct".
+	Links []string `json:"links,omitempty"`
+}
+
+// AddTree appends a detached copy of the mount at dir.
+func (h *Hierarchies) AddTree(dir string) error {
+	tree, err := linux.CloneTree(dir, false)
+	if err != nil {
+		return err
+	}
+	h.Trees = append(h.Trees, tree)
+	return nil
+}

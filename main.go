@@ -1,0 +1,125 @@
+// Command eggrun is an OCI runtime with the command line of runc that can keep a
+// container to a list of domains.
+//
+// One file a verb: flags in, one call into package container, text out.
+package main
+
+// Go's container-aware GOMAXPROCS keeps files of the caller's cgroup open.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"eggrun/egress"
+	"eggrun/init"
+	"eggrun/internal/linux"
+
+	"github.com/urfave/cli/v2"
+)
+
+func init() {
+	// The thread that runs main is the one that becomes a container's
+	// program; only here is it sure to be the process's first, whose
+	// namespaces and ids others see in /proc/PID.
+	runtime.LockOSThread()
+}
+
+func main() {
+	// The two that are started for every container are told apart before
+	// anything else is made.
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "init":
+			initproc.DenyInit(os.Args[2:])
+		case "sidecar":
+			runtime.UnlockOSThread()
+			if err := egress.Sidecar(); err != nil {
+				os.Exit(1)
+			}
+			return
+		}
+	}
+	os.Exit(run(os.Args))
+}
+
+// run is the command line; it returns the exit status.
+func run(args []string) int {
+	// No verb lives long enough to need a collector.
+	debug.SetGCPercent(-1)
+	// What the caller left open is not the container's, unless it says so.
+	if err := linux.CloseOnExecFrom(3); err != nil {
+		fmt.Fprintf(os.Stderr, "eggrun: %v\n", err)
+		return 1
+	}
+	cli.VersionPrinter = printVersion
+	log := &errorLog{}
+	err := newApp(log).Run(args)
+	var status exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	log.fatal(err)
+	return 1
+}
+
+// exitStatus is the status of a foreground program, passed on as ours.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func newApp(log *errorLog) *cli.App {
+	usage := func(_ *cli.Context, err error, _ bool) error { return fmt.Errorf("%w; see eggrun --help", err) }
+	app := &cli.App{
+		Name:        "eggrun",
+		Usage:       "run containers that reach only the domains on a list",
+		Description: description,
+		Version:     version,
+		Flags:       globalFlags,
+		Before:      func(c *cli.Context) error { return log.open(c) },
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				return fmt.Errorf("unknown command %q; see eggrun --help", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+		OnUsageError:    usage,
+		HideHelpCommand: true,
+		ExitErrHandler:  func(*cli.Context, error) {}, // run decides
+		Commands: []*cli.Command{
+			createCommand, deleteCommand, featuresCommand, killCommand, listCommand,
+			runCommand, specCommand, startCommand, stateCommand,
+		},
+	}
+	for _, command := range app.Commands {
+		command.OnUsageError = usage
+		command.HideHelpCommand = true
+		command.Action = withSubject(command)
+	}
+	return app
+}
+
+// withSubject prefixes a verb's error with the verb and the container id.
+func withSubject(command *cli.Command) cli.ActionFunc {
+	action := command.Action
+	return func(c *cli.Context) error {
+		err := action(c)
+		var status exitStatus
+		if err == nil || errors.As(err, &status) {
+			return err
+		}
+		subject := command.Name
+		if id := c.Args().First(); id != "" {
+			subject += " " + id
+		}
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+}

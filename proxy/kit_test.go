@@ -1,0 +1,317 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"eggrun/policy"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// public is an address that vetting lets through. Nothing in these tests dials
+// it: a fakeNet leads it to a listener on loopback.
+var public = netip.MustParseAddr("9.9.9.9")
+
+// need skips the test when what it needs is absent, and fails instead where
+// everything must work.
+func need(t *testing.T, what string, probe func() error) {
+	t.Helper()
+	err := probe()
+	if err == nil {
+		return
+	}
+	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
+		t.Fatalf("needs %s: %v", what, err)
+	}
+	t.Skipf("needs %s: %v", what, err)
+}
+
+// fakeNet stands in for DNS and for the network.
+type fakeNet struct {
+	mu      sync.Mutex
+	names   map[string][]netip.Addr
+	routes  map[string]string // address and port to those of a listener
+	asked   []string
+	dialled []string
+	lookup  func(host string) ([]netip.Addr, error)                                          // instead of names
+	dial    func(ctx context.Context, address string) (conn net.Conn, handled bool, _ error) // before routes
+}
+
+func (f *fakeNet) Lookup(_ context.Context, host string) ([]netip.Addr, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, host)
+	if f.lookup != nil {
+		return f.lookup(host)
+	}
+	addrs, ok := f.names[host]
+	if !ok {
+		return nil, &net.DNSError{Err: "no such host", Name: host, Server: "10.9.8.7:53", IsNotFound: true}
+	}
+	return addrs, nil
+}
+
+func (f *fakeNet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	f.mu.Lock()
+	f.dialled = append(f.dialled, address)
+	to, ok := f.routes[address]
+	hook := f.dial
+	f.mu.Unlock()
+	if hook != nil {
+		if conn, handled, err := hook(ctx, address); handled {
+			return conn, err
+		}
+	}
+	if !ok {
+		return nil, fmt.Errorf("dial %s: no route in this test", address)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, to)
+}
+
+func (f *fakeNet) counts() (asked, dialled int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked), len(f.dialled)
+}
+
+// toOrigin returns a fakeNet that leads good.test and everything below it, on
+// every port of ports, to origin.
+func toOrigin(origin string, ports ...int) *fakeNet {
+	f := &fakeNet{routes: make(map[string]string), lookup: func(string) ([]netip.Addr, error) { return []netip.Addr{public}, nil }}
+	for _, port := range append(ports, 80, 443) {
+		f.routes[netip.AddrPortFrom(public, uint16(port)).String()] = origin
+	}
+	return f
+}
+
+// list parses entries that a test needs to be good.
+func list(t testing.TB, domains ...string) *policy.Allowlist {
+	t.Helper()
+	a, err := policy.ParseAllowlist(domains)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// serve starts a proxy on loopback and returns its address.
+func serve(t testing.TB, opts Options, f *fakeNet) (*DomainProxy, string) {
+	t.Helper()
+	if f != nil {
+		opts.Lookup, opts.Dial = f.Lookup, f.Dial
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(opts)
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return p, l.Addr().String()
+}
+
+// origin runs handle for each connection to a new listener on loopback.
+func origin(t testing.TB, handle func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				handle(conn.(*net.TCPConn))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// echo sends back what it reads. It hides the types from io.Copy, which would
+// hold the two descriptors of a pipe.
+func echo(conn *net.TCPConn) {
+	_, _ = io.Copy(struct{ io.Writer }{conn}, struct{ io.Reader }{conn})
+}
+
+// client is a raw connection to a proxy.
+type client struct {
+	*net.TCPConn
+	in *bufio.Reader
+}
+
+func dialProxy(t testing.TB, addr string) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp4", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{conn.(*net.TCPConn), bufio.NewReader(conn)}
+}
+
+func (c *client) send(t testing.TB, s string) {
+	t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is what a proxy said, in full.
+type answer struct {
+	line   string // status line
+	status int
+	header http.Header
+	body   string
+}
+
+// read reads one response; that to a CONNECT has a body only when it refuses.
+func (c *client) read(t testing.TB, method string) answer {
+	t.Helper()
+	line, err := c.in.Peek(min(c.in.Size(), 13))
+	if err != nil {
+		t.Fatalf("no response: %v (%q)", err, line)
+	}
+	resp, err := http.ReadResponse(c.in, &http.Request{Method: method})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{line: resp.Proto + " " + resp.Status, status: resp.StatusCode, header: resp.Header}
+	if method != http.MethodConnect || resp.StatusCode != http.StatusOK {
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.body = string(body)
+	}
+	return a
+}
+
+// ask sends one raw head and returns the answer.
+func ask(t testing.TB, addr, head string) answer {
+	t.Helper()
+	c := dialProxy(t, addr)
+	c.send(t, head)
+	method, _, _ := strings.Cut(head, " ")
+	return c.read(t, method)
+}
+
+// connect asks for a tunnel and needs it.
+func connect(t testing.TB, addr, target string) *client {
+	t.Helper()
+	c := dialProxy(t, addr)
+	c.send(t, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
+	if a := c.read(t, http.MethodConnect); a.status != http.StatusOK {
+		t.Fatalf("CONNECT %s: %s", target, a.line)
+	}
+	return c
+}
+
+// mustEcho needs the tunnel to carry bytes both ways.
+func (c *client) mustEcho(t testing.TB, s string) {
+	t.Helper()
+	c.send(t, s)
+	got := make([]byte, len(s))
+	if _, err := io.ReadFull(c.in, got); err != nil || string(got) != s {
+		t.Fatalf("echo of %q = %q, %v", s, got, err)
+	}
+}
+
+// mustEnd needs the other side to close without sending more.
+func (c *client) mustEnd(t testing.TB) {
+	t.Helper()
+	rest, err := io.ReadAll(c.in)
+	var timeout net.Error
+	if asNetError(err, &timeout) && timeout.Timeout() {
+		t.Fatal("connection is still open")
+	}
+	if len(rest) > 0 {
+		t.Fatalf("unexpected bytes %q", rest)
+	}
+}
+
+func asNetError(err error, target *net.Error) bool {
+	if e, ok := err.(net.Error); ok {
+		*target = e
+		return true
+	}
+	return false
+}
+
+// eventually polls until ok, and fails the test when that never happens.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// sink collects audit lines.
+type sink struct {
+	mu    sync.Mutex
+	lines []map[string]any
+	bad   []string
+}
+
+func (s *sink) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil || b[len(b)-1] != '\n' || strings.Count(string(b), "\n") != 1 {
+		s.bad = append(s.bad, string(b))
+	}
+	s.lines = append(s.lines, m)
+	return len(b), nil
+}
+
+// wait returns the lines once there are n.
+func (s *sink) wait(t testing.TB, n int) []map[string]any {
+	t.Helper()
+	var lines []map[string]any
+	eventually(t, fmt.Sprintf("%d audit lines", n), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		lines = append([]map[string]any(nil), s.lines...)
+		return len(lines) >= n
+	})
+	if len(lines) != n || len(s.bad) > 0 {
+		t.Fatalf("audit has %d lines, want %d: %v; not JSON: %q", len(lines), n, lines, s.bad)
+	}
+	return lines
+}
+
+func bufioReader(r io.Reader) *bufio.Reader { return bufio.NewReader(r) }

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"eggrun/container"
+	"eggrun/internal/state"
+
+	"github.com/containerd/console"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+)
+
+var runCommand = &cli.Command{
+	Name:      "run",
+	Usage:     "create a container, start it, wait for it and delete it",
+	ArgsUsage: "ID",
+	Flags: append([]cli.Flag{
+		&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
+		&cli.BoolFlag{Name: "keep", Usage: "do not delete it when it has ended"},
+		&cli.BoolFlag{Name: "no-subreaper", Usage: "leave the container's orphans to the host's init"},
+	}, createFlags...),
+	Action: func(c *cli.Context) error {
+		if _, err := oneID(c); err != nil {
+			return err
+		}
+		options, err := createOptions(c)
+		if err != nil {
+			return err
+		}
+		if c.Bool("detach") {
+			return runDetached(options)
+		}
+		if !c.Bool("no-subreaper") {
+			if err := container.BecomeSubreaper(); err != nil {
+				return err
+			}
+		}
+		return runForeground(options, c.Bool("keep"))
+	},
+}
+
+func runDetached(options *container.CreateOptions) error {
+	ctr, err := container.Create(options)
+	if err != nil {
+		return err
+	}
+	if err := ctr.Start(); err != nil {
+		err = errors.Join(err, remove(ctr, true))
+		return errors.Join(err, ctr.Close())
+	}
+	return ctr.Close()
+}
+
+func runForeground(options *container.CreateOptions, keep bool) error {
+	signals := container.NotifyAll()
+	terminal := &foregroundTerminal{}
+	if options.Console == nil {
+		options.Console = terminal.attach
+		options.ConsoleOptional = true
+	}
+	ctr, err := container.Create(options)
+	if err != nil {
+		return err
+	}
+	defer terminal.restore()
+	if err := ctr.Start(); err != nil {
+		return errors.Join(err, remove(ctr, true), ctr.Close())
+	}
+	// Others may look at it, signal it and delete it while we wait.
+	if err := ctr.Close(); err != nil {
+		return err
+	}
+	status, err := ctr.Wait(signals)
+	if err != nil {
+		return err
+	}
+	terminal.finish()
+	if !keep {
+		err := withContainerLocked(options, func(ctr *container.Container) error { return remove(ctr, true) })
+		if err != nil {
+			return err
+		}
+	}
+	if status != 0 {
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// withContainerLocked locks the container again, unless somebody has deleted it.
+func withContainerLocked(options *container.CreateOptions, use func(*container.Container) error) error {
+	ctr, err := container.Lock(options.RuntimeRoot, options.ID)
+	if errors.Is(err, state.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(ctr), ctr.Close())
+}
+
+// foregroundTerminal connects the container's terminal with ours.
+type foregroundTerminal struct {
+	ours   console.Console
+	master *os.File
+	copied chan struct{}
+}
+
+// attach takes the master of the container's terminal.
+func (t *foregroundTerminal) attach(master *os.File) error {
+	ours, err := console.ConsoleFromFile(os.Stdin)
+	if err != nil {
+		master.Close()
+		return fmt.Errorf("process.terminal: standard input is not a terminal: %w", err)
+	}
+	if err := ours.SetRaw(); err != nil {
+		master.Close()
+		return fmt.Errorf("process.terminal: %w", err)
+	}
+	t.ours, t.master, t.copied = ours, master, make(chan struct{})
+	_ = t.resize()
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	go func() {
+		for range resized {
+			_ = t.resize()
+		}
+	}()
+	go func() { _, _ = master.ReadFrom(os.Stdin) }()
+	go func() {
+		defer close(t.copied)
+		_, _ = os.Stdout.ReadFrom(master) // ends with EIO when the last slave closes
+	}()
+	return nil
+}
+
+func (t *foregroundTerminal) resize() error {
+	size, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return err
+	}
+	return unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, size)
+}
+
+// finish waits until all output is written.
+func (t *foregroundTerminal) finish() {
+	if t.master != nil {
+		<-t.copied
+	}
+}
+
+// restore gives our terminal its old mode.
+func (t *foregroundTerminal) restore() {
+	if t.ours != nil {
+		_ = t.ours.Reset()
+	}
+}

@@ -1,0 +1,139 @@
+package spec
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+func translateMounts(src *source, plan *Plan) error {
+	plan.Mounts = make([]Mount, 0, len(src.Mounts))
+	plan.PopulateDev = true
+	for i := range src.Mounts {
+		mount, err := mountOf(at("mounts", i), &src.Mounts[i], src.bundle)
+		if err != nil {
+			return err
+		}
+		if mount.IsBind() && mount.Target == "/dev" {
+			// The nodes would be made on the host.
+			plan.PopulateDev = false
+		}
+		plan.Mounts = append(plan.Mounts, mount)
+	}
+	return nil
+}
+
+// mountOf translates one mount. Flags that no option names stay out of Set and
+// Clear: a new mount then has the kernel's defaults, a bind mount those of its
+// source.
+func mountOf(field string, from *specs.Mount, bundle string) (Mount, error) {
+	var mount Mount
+	target, err := mountTarget(field+".destination", from.Destination)
+	if err != nil {
+		return mount, err
+	}
+	if len(from.UIDMappings) > 0 || len(from.GIDMappings) > 0 {
+		return mount, unsupported(field+".uidMappings", notYet)
+	}
+	options, err := parseOptions(field+".options", from.Options)
+	if err != nil {
+		return mount, err
+	}
+	mount.Target = target
+	mount.Set, mount.Clear = options.attrs.set, options.attrs.clear
+	mount.RecSet, mount.RecClear = options.recAttrs.set, options.recAttrs.clear
+	mount.Propagation = options.propagation
+	mount.ReadOnly = isReadOnly(options)
+	// runc asks only for the option, crun also for the type: no file system is
+	// called bind.
+	if options.bind || from.Type == "bind" {
+		mount.Recursive = options.recursive
+		mount.Source, err = bindSource(field, from.Source, bundle, options)
+		return mount, err
+	}
+	mount.Source = from.Source
+	mount.Type = from.Type
+	mount.Data = superblockData(from.Type, options)
+	return mount, checkFilesystem(field, from, options)
+}
+
+func mountTarget(field, destination string) (string, error) {
+	if destination == "" {
+		return "", invalid(field, "must not be empty")
+	}
+	if err := noNUL(field, destination); err != nil {
+		return "", err
+	}
+	target := filepath.Clean("/" + destination)
+	if destination[0] != '/' {
+		return "", unsupportedValue(field, destination, "relative destinations are "+notYet+"; write "+quote(target))
+	}
+	if target == "/" {
+		return "", invalidValue(field, destination, "must not be the root")
+	}
+	return target, nil
+}
+
+// isReadOnly tells how the mount ends up: the recursive flags come last.
+func isReadOnly(options *optionSet) bool {
+	set := options.attrs.set&^options.recAttrs.clear | options.recAttrs.set
+	return set&unix.MOUNT_ATTR_RDONLY != 0
+}
+
+// bindSource returns the absolute source of a bind mount. Options of a file
+// system are refused, as in runc: its superblock is the source's, and the
+// kernel would ignore them in silence.
+func bindSource(field, source, bundle string, options *optionSet) (string, error) {
+	if len(options.data) > 0 {
+		return "", invalidValue(field+".options", options.data[0], "not an option of a bind mount")
+	}
+	if source == "" {
+		return "", invalid(field+".source", "must not be empty for a bind mount")
+	}
+	if err := noNUL(field+".source", source); err != nil {
+		return "", err
+	}
+	if filepath.IsAbs(source) {
+		// Not cleaned: behind a symlink, ".." is another directory.
+		return source, nil
+	}
+	return filepath.Join(bundle, source), nil
+}
+
+func checkFilesystem(field string, from *specs.Mount, options *optionSet) error {
+	if options.remount {
+		return unsupportedValue(field+".options", "remount", notYet+" but for a bind mount")
+	}
+	switch from.Type {
+	case "":
+		return invalid(field+".type", "must be set, or options must have bind or rbind")
+	case "none":
+		return invalidValue(field+".type", from.Type, "options must have bind or rbind")
+	}
+	if err := noNUL(field+".type", from.Type); err != nil {
+		return err
+	}
+	return noNUL(field+".source", from.Source)
+}
+
+// kernelFilesystems have a superblock that the kernel shares among mounts, or
+// in which mount points are still to be made. There ro is a flag of the mount
+// alone.
+var kernelFilesystems = [...]string{
+	"bpf", "cgroup", "cgroup2", "debugfs", "devpts", "hugetlbfs", "mqueue", "proc", "ramfs",
+	"securityfs", "sysfs", "tmpfs", "tracefs",
+}
+
+// superblockData returns what fsconfig(2) gets. With ro the superblock is
+// read-only too, as with mount(2): a write-protected disk can't be mounted
+// otherwise.
+func superblockData(kind string, options *optionSet) []string {
+	var data []string
+	if options.attrs.set&unix.MOUNT_ATTR_RDONLY != 0 && !slices.Contains(kernelFilesystems[:], kind) {
+		data = append(data, "ro")
+	}
+	data = append(data, options.params...)
+	return append(data, options.data...)
+}
