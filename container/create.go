@@ -134,24 +134,26 @@ func (c *creation) checkTerminal() error {
 	return nil
 }
 
-// compileFilters returns the filter of config.json and, for a container with a
-// policy, the guard. The cache is beside the containers' state.
+// compileFilters returns, in the order in which they are loaded, the guard of a
+// container with a policy and the filter of config.json. The guard is first, for
+// a profile may deny seccomp(2); the stricter verdict wins in either order. The
+// cache is beside the containers' state.
 func (c *creation) compileFilters() ([]*seccomp.Filter, error) {
 	var filters []*seccomp.Filter
 	cache := filepath.Join(c.options.RuntimeRoot, ".cache")
-	if c.plan.Seccomp != nil {
-		filter, err := seccomp.Compile(c.plan.Seccomp, cache)
-		if err != nil {
-			return nil, err
-		}
-		filters = append(filters, filter)
-	}
 	if c.policy != nil {
 		guard, err := seccomp.Guard(cache)
 		if err != nil {
 			return nil, err
 		}
 		filters = append(filters, guard)
+	}
+	filter, err := seccomp.Compile(c.plan.Seccomp, cache)
+	if err != nil {
+		return nil, err
+	}
+	if filter != nil {
+		filters = append(filters, filter)
 	}
 	return filters, nil
 }

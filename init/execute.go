@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 
 	"eggrun/internal/hook"
 	"eggrun/internal/linux"
@@ -11,6 +12,7 @@ import (
 	"eggrun/internal/syncsocket"
 	"eggrun/spec"
 
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +46,9 @@ func (s *setup) execute() error {
 	if err := linux.CloseOnExecFrom(firstOther); err != nil {
 		return err
 	}
+	if err := s.closeHandles(firstOther, socket, fifo); err != nil {
+		return err
+	}
 	// The soft limit that Go raised for itself is not the program's.
 	linux.RestoreNOFILE()
 
@@ -75,11 +80,41 @@ func (s *setup) execute() error {
 	if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
 		return err
 	}
-	// Closed for good, not only on exec: the path of the program or of its
-	// interpreter could be a descriptor in /proc/self/fd (CVE-2024-21626).
-	_ = unix.CloseRange(uint(firstOther), ^uint(0)>>1, 0)
 	errno := program.Run()
 	return fmt.Errorf("exec %q: %w", s.command, errno)
+}
+
+// closeHandles closes every descriptor from first on but those in keep. That
+// they are close-on-exec is not enough: the path of the program or of its
+// interpreter could lead through one of them in /proc/self/fd, to the host
+// (CVE-2024-21626).
+//
+// Those of Go's own poller, which have no file type, stay: the runtime does not
+// outlive them, and no path leads through them.
+func (s *setup) closeHandles(first int, keep ...int) error {
+	handle, err := s.proc.OpenSelf("fd")
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	dir, err := pathrs.Reopen(handle, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list descriptors: %w", err)
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd < first || slices.Contains(keep, fd) {
+			continue
+		}
+		var stat unix.Stat_t
+		if err := unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	return nil
 }
 
 // waitForEver holds the namespaces of a container without a program, which can

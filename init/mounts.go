@@ -115,6 +115,11 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 			return nil, err
 		}
 	}
+	if m.Type == "tmpfs" {
+		if err := s.fillTmpfs(tree, m); err != nil {
+			return nil, err
+		}
+	}
 	if err := applyAttr(tree, set, m.Clear, false); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package initproc
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -90,6 +91,8 @@ var steps = []step{
 	// from their first instruction on: the kernel queues them.
 	{"network", (*setup).openListener},
 	{"keyring", (*setup).joinKeyring},
+	// The label is for the next execve, so it holds from the program on.
+	{"AppArmor", (*setup).setApparmor},
 	// The working directory and the program are looked up with the ids and
 	// capabilities that the program will have.
 	{"user", (*setup).becomeUser},
@@ -193,6 +196,29 @@ func (s *setup) joinKeyring() error {
 	}
 	if err := unix.KeyctlSetperm(keyring, perm|userSearch); err != nil {
 		return os.NewSyscallError("keyring permissions", err)
+	}
+	return nil
+}
+
+// setApparmor asks for the profile that the program is to run under. The
+// attribute is written in our own procfs: in the image's it could be any file,
+// and the program would run unconfined (CVE-2019-16884).
+func (s *setup) setApparmor() error {
+	if s.container == nil || s.plan.Process == nil || s.plan.Process.ApparmorProfile == "" {
+		return nil
+	}
+	profile := s.plan.Process.ApparmorProfile
+	f, done, err := s.proc.OpenThreadSelf("attr/apparmor/exec")
+	if errors.Is(err, os.ErrNotExist) { // Linux before 5.8
+		f, done, err = s.proc.OpenThreadSelf("attr/exec")
+	}
+	if err != nil {
+		return fmt.Errorf("apparmor profile %q: %w", profile, err)
+	}
+	defer done()
+	defer f.Close()
+	if err := writeHandle(f, "exec "+profile); err != nil {
+		return fmt.Errorf("apparmor profile %q: %w; load it or run without one", profile, err)
 	}
 	return nil
 }

@@ -50,12 +50,16 @@ func mountOf(field string, from *specs.Mount, bundle string) (Mount, error) {
 	// called bind.
 	if options.bind || from.Type == "bind" {
 		mount.Recursive = options.recursive
+		if options.copyUp {
+			return mount, invalidValue(field+".options", "tmpcopyup", "only for a tmpfs")
+		}
 		mount.Source, err = bindSource(field, from.Source, bundle, options)
 		return mount, err
 	}
 	mount.Source = from.Source
 	mount.Type = from.Type
 	mount.Data = superblockData(from.Type, options)
+	mount.CopyUp = options.copyUp
 	return mount, checkFilesystem(field, from, options)
 }
 
@@ -66,10 +70,8 @@ func mountTarget(field, destination string) (string, error) {
 	if err := noNUL(field, destination); err != nil {
 		return "", err
 	}
+	// A relative one is meant from the root, says the specification since 1.2.
 	target := filepath.Clean("/" + destination)
-	if destination[0] != '/' {
-		return "", unsupportedValue(field, destination, "relative destinations are "+notYet+"; write "+quote(target))
-	}
 	if target == "/" {
 		return "", invalidValue(field, destination, "must not be the root")
 	}
@@ -105,6 +107,9 @@ func bindSource(field, source, bundle string, options *optionSet) (string, error
 func checkFilesystem(field string, from *specs.Mount, options *optionSet) error {
 	if options.remount {
 		return unsupportedValue(field+".options", "remount", notYet+" but for a bind mount")
+	}
+	if options.copyUp && from.Type != "tmpfs" {
+		return invalidValue(field+".options", "tmpcopyup", "only for a tmpfs")
 	}
 	switch from.Type {
 	case "":

@@ -92,7 +92,7 @@ func TestMountOptionsAreKnown(t *testing.T) {
 		"rdiratime", "relatime", "rexec", "rnoatime", "rnodev", "rnodiratime", "rnoexec", "rnorelatime",
 		"rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw", "rshared",
 		"rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "silent", "slave",
-		"strictatime", "suid", "symfollow", "sync", "unbindable",
+		"strictatime", "suid", "symfollow", "sync", "tmpcopyup", "unbindable",
 	}
 	if !slices.Equal(names, wanted) {
 		t.Errorf("got %q, want %q", names, wanted)

@@ -26,6 +26,7 @@ const (
 	ignoredOption
 	// remountOption keeps a bind mount's other flags, as is always done here.
 	remountOption
+	copyUpOption
 	refusedOption
 )
 
@@ -78,9 +79,9 @@ var mountOptions = [...]mountOption{
 	{name: "silent", kind: ignoredOption},
 	{name: "loud", kind: ignoredOption},
 	{name: "remount", kind: remountOption},
+	{name: "tmpcopyup", kind: copyUpOption},
 	{name: "idmap", kind: refusedOption, param: notYet},
 	{name: "ridmap", kind: refusedOption, param: notYet},
-	{name: "tmpcopyup", kind: refusedOption, param: notYet + "; podman leaves it out with --tmpfs PATH:notmpcopyup"},
 }
 
 var propagationOptions = [...]string{
@@ -150,6 +151,7 @@ type optionSet struct {
 	bind, recursive bool
 	// remount is set where the mount is said to exist already.
 	remount     bool
+	copyUp      bool
 	attrs       attrs
 	recAttrs    attrs
 	propagation uint64
@@ -201,6 +203,8 @@ func (s *optionSet) add(option mountOption, recursive bool) {
 		s.recursive = s.recursive || option.bits == unix.MS_REC
 	case remountOption:
 		s.remount = true
+	case copyUpOption:
+		s.copyUp = true
 	}
 }
 

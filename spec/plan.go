@@ -96,6 +96,8 @@ type Mount struct {
 	// but iversion, MS_I_VERSION of mount(2). ro is left to Set for the file
 	// systems of the kernel, tmpfs among them. Always empty for a bind mount.
 	Data []string `json:"data,omitempty"`
+	// CopyUp fills a new tmpfs with what it hides.
+	CopyUp bool `json:"copyUp,omitempty"`
 }
 
 // IsBind tells whether the mount shows an existing tree of the host.
@@ -130,6 +132,8 @@ type Process struct {
 	Capabilities    *specs.LinuxCapabilities `json:"capabilities,omitempty"`
 	Rlimits         []Rlimit                 `json:"rlimits,omitempty"`
 	NoNewPrivileges bool                     `json:"noNewPrivileges,omitempty"`
+	// ApparmorProfile is "" for none.
+	ApparmorProfile string `json:"apparmorProfile,omitempty"`
 	// OOMScoreAdj is nil where config.json is silent.
 	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
 }

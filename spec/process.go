@@ -42,7 +42,7 @@ func TranslateProcess(from *specs.Process, plan *Plan) (*Process, error) {
 func processOf(from *specs.Process, plan *Plan) (*Process, error) {
 	process := &Process{
 		Args: from.Args, Cwd: from.Cwd, Terminal: from.Terminal, User: from.User,
-		NoNewPrivileges: from.NoNewPrivileges, OOMScoreAdj: from.OOMScoreAdj,
+		NoNewPrivileges: from.NoNewPrivileges, ApparmorProfile: from.ApparmorProfile, OOMScoreAdj: from.OOMScoreAdj,
 		Capabilities: normalizeCapabilities(from.Capabilities),
 	}
 	if err := checkArgs("process.args", from.Args); err != nil {

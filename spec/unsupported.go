@@ -18,7 +18,6 @@ const (
 // checks has every such field that can be told by its presence. The rest is
 // refused where it is parsed: the time namespace, mount options and mappings.
 var checks = [...]check{
-	{"process.apparmorProfile", notYet, func(s *source) bool { return s.process.ApparmorProfile != "" }},
 	{"process.selinuxLabel", notYet, func(s *source) bool { return s.process.SelinuxLabel != "" }},
 	{"process.scheduler", notYet, func(s *source) bool { return s.process.Scheduler != nil }},
 	{"process.ioPriority", notYet, func(s *source) bool { return s.process.IOPriority != nil }},

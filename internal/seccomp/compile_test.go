@@ -4,6 +4,7 @@ package seccomp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -73,6 +74,28 @@ func TestCompileErrors(t *testing.T) {
 				t.Errorf("got %v, %v, want error %q", f, err, tt.wantErr)
 			}
 		})
+	}
+}
+
+// TestCompileTooLong has so many conditions that the kernel would answer EINVAL.
+func TestCompileTooLong(t *testing.T) {
+	t.Parallel()
+	var args []specs.LinuxSeccompArg
+	for v := range uint64(4500) {
+		args = append(args, specs.LinuxSeccompArg{Op: specs.OpEqualTo, Value: v})
+	}
+	_, err := Compile(denying(specs.LinuxSyscall{Names: []string{"getppid"}, Action: specs.ActErrno, Args: args}), "")
+	if err == nil || !strings.HasSuffix(err.Error(), "instructions, the kernel takes 4096; shorten the profile or list fewer architectures") {
+		t.Errorf("got %v, want an error about the length", err)
+	}
+}
+
+func TestCompileForeignArchitecture(t *testing.T) {
+	t.Parallel()
+	needAMD64(t)
+	_, err := Compile(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchS390X}}, "")
+	if !errors.Is(err, unix.EDOM) || !strings.HasPrefix(err.Error(), `linux.seccomp.architectures "SCMP_ARCH_S390X": libseccomp `) {
+		t.Errorf("got %v, want EDOM for the other byte order", err)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 // SCMP_ACT_NOTIFY is not among the actions.
 func Features() *features.Seccomp {
 	on := enabled
-	if !on {
-		return &features.Seccomp{Enabled: &on}
-	}
 	f := &features.Seccomp{Enabled: &on}
+	if !on {
+		return f
+	}
 	for _, a := range actions {
 		f.Actions = append(f.Actions, string(a.name))
 	}

@@ -25,11 +25,11 @@ const guardNewest = 466
 //     EAFNOSUPPORT, as if the kernel had no such family.
 //   - New namespaces and mounts, looking into other processes, kernel-wide
 //     state, and typing into the terminal (TIOCSTI, TIOCLINUX): EPERM.
-//   - What the filter cannot see through, because the arguments lie in memory
-//     or do not come by system call: clone3(2), io_uring, socketcall(2) of
-//     32-bit programs: ENOSYS, on which glibc falls back to clone(2) and
-//     socket(2), and libuv, liburing's users and databases to epoll or threads.
-//     They know EPERM from io_uring less, and report it as a misconfiguration.
+//   - What a filter cannot look into, because the arguments lie in memory:
+//     clone3(2), io_uring, and socketcall(2) of 32-bit programs: ENOSYS. On that
+//     glibc falls back to clone(2) and socket(2), and what prefers io_uring to
+//     epoll or threads, as it does on kernels without; EPERM it would rather
+//     report.
 //   - Every call newer than Linux 6.13: ENOSYS.
 //   - The x32 ABI, and any other that the machine may have: ENOSYS, which is
 //     what kernels without x32 answer.

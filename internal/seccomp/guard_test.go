@@ -351,8 +351,8 @@ func TestGuardLetsProgramsRun(t *testing.T) {
 	}
 }
 
-// TestGuardBesidesProfile loads both in the order that [doc] asks for, with a
-// profile that denies seccomp(2).
+// TestGuardBesidesProfile loads both with a profile that denies seccomp(2): the
+// guard has to be first.
 func TestGuardBesidesProfile(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

@@ -67,7 +67,7 @@ func addRules(filter *libseccomp.ScmpFilter, rs *ruleset) error {
 			err = filter.AddArch(arch)
 		}
 		if err != nil {
-			return fmt.Errorf("linux.seccomp.architectures %q: libseccomp %s on this machine: %w", a.name, LibseccompVersion(), err)
+			return fmt.Errorf("linux.seccomp.architectures %q: libseccomp %s on this machine: %w; drop it", a.name, LibseccompVersion(), err)
 		}
 	}
 	if rs.badArch != unix.SECCOMP_RET_KILL_THREAD {
@@ -201,7 +201,10 @@ func export(filter *libseccomp.ScmpFilter) ([]byte, error) {
 	if err := filter.ExportBPF(file); err != nil {
 		return nil, fmt.Errorf("export seccomp filter: libseccomp %s: %w", LibseccompVersion(), err)
 	}
-	program, err := io.ReadAll(io.NewSectionReader(file, 0, maxInsns*insnSize+1))
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("export seccomp filter: %w", err)
+	}
+	program, err := io.ReadAll(file)
 	if err != nil {
 		return nil, fmt.Errorf("export seccomp filter: %w", err)
 	}
