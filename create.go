@@ -17,8 +17,10 @@ var createFlags = []cli.Flag{
 	&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle; default the working directory"},
 	&cli.StringFlag{Name: "pid-file", Usage: "write the pid of the container's init to `FILE`"},
 	&cli.StringFlag{Name: "console-socket", Usage: "send the master of the container's terminal to this unix `SOCKET`"},
-	&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` further descriptors, from 3 on, to the container"},
+	&cli.StringFlag{Name: "pidfd-socket", Usage: "send a pidfd of the container's init to this unix `SOCKET`"},
+	&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` further descriptors, from 3 on and those of $LISTEN_FDS among them, to the container"},
 	&cli.BoolFlag{Name: "no-new-keyring", Usage: "keep the caller's session keyring"},
+	&cli.BoolFlag{Name: "no-pivot", Usage: "insecure: leave the host's root below the container's, where pivot_root does not work, as on an initramfs"},
 }
 
 var createCommand = &cli.Command{
@@ -45,10 +47,15 @@ var createCommand = &cli.Command{
 // createOptions takes the flags of create and run.
 func createOptions(c *cli.Context) (*container.CreateOptions, error) {
 	count := c.Int("preserve-fds")
-	const most = 1 << 16
-	if count < 0 || count > most {
-		return nil, fmt.Errorf("option --preserve-fds %d: want 0 to %d", count, most)
+	if count < 0 || count > maxPreserve {
+		return nil, fmt.Errorf("option --preserve-fds %d: want 0 to %d", count, maxPreserve)
 	}
+	sockets, names, err := listenFDs(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	// podman counts the sockets in --preserve-fds too.
+	count = max(count, sockets)
 	// Before anything is opened.
 	preserve, err := linux.FillHoles(3, count)
 	if err != nil {
@@ -57,11 +64,15 @@ func createOptions(c *cli.Context) (*container.CreateOptions, error) {
 	// The soft limit that Go raised for itself is not the container's.
 	linux.RestoreNOFILE()
 	o := &container.CreateOptions{
-		ID:           c.Args().First(),
-		PIDFile:      c.String("pid-file"),
-		PreserveFDs:  count,
-		Preserve:     preserve,
-		NoNewKeyring: c.Bool("no-new-keyring"),
+		ID:            c.Args().First(),
+		PIDFile:       c.String("pid-file"),
+		PreserveFDs:   count,
+		Preserve:      preserve,
+		ListenFDs:     sockets,
+		ListenFDNames: names,
+		NoNewKeyring:  c.Bool("no-new-keyring"),
+		NoPivot:       c.Bool("no-pivot"),
+		NotifySocket:  os.Getenv("NOTIFY_SOCKET"),
 	}
 	if o.RuntimeRoot, err = runtimeRoot(c); err != nil {
 		return nil, err
@@ -78,6 +89,9 @@ func createOptions(c *cli.Context) (*container.CreateOptions, error) {
 	if socket := c.String("console-socket"); socket != "" {
 		o.Console = func(master *os.File) error { return sendConsole(socket, master) }
 	}
+	if socket := c.String("pidfd-socket"); socket != "" {
+		o.Pidfd = func(pidfd *os.File) error { return sendPidfd(socket, pidfd) }
+	}
 	return o, nil
 }
 
@@ -85,6 +99,13 @@ func sendConsole(socket string, master *os.File) error {
 	err := errors.Join(linux.SendFile(socket, master.Name(), master), master.Close())
 	if err != nil {
 		return fmt.Errorf("console socket: %w", err)
+	}
+	return nil
+}
+
+func sendPidfd(socket string, pidfd *os.File) error {
+	if err := linux.SendFile(socket, pidfd.Name(), pidfd); err != nil {
+		return fmt.Errorf("pidfd socket: %w", err)
 	}
 	return nil
 }

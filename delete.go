@@ -33,8 +33,8 @@ var deleteCommand = &cli.Command{
 
 // remove deletes a container; a poststop hook that failed is told, not an error.
 func remove(ctr *container.Container, force bool) error {
-	warning, err := ctr.Delete(force)
-	if warning != nil {
+	warnings, err := ctr.Delete(force)
+	for _, warning := range warnings {
 		fmt.Fprintf(os.Stderr, "eggrun: delete: %v\n", warning)
 	}
 	return err

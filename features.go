@@ -19,7 +19,7 @@ var featuresCommand = &cli.Command{
 		if c.NArg() > 0 {
 			return fmt.Errorf("unexpected argument %q", c.Args().First())
 		}
-		yes, no := true, false
+		yes := true
 		var namespaces []string
 		for _, kind := range spec.NamespaceTypes() {
 			namespaces = append(namespaces, string(kind))
@@ -35,10 +35,11 @@ var featuresCommand = &cli.Command{
 				Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &yes, Rdma: &yes},
 				Seccomp:         seccomp.Features(),
 				Apparmor:        &features.Apparmor{Enabled: &yes},
-				Selinux:         &features.Selinux{Enabled: &no},
-				IntelRdt:        &features.IntelRdt{Enabled: &no},
-				MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &no}},
-				NetDevices:      &features.NetDevices{Enabled: &no},
+				Selinux:         &features.Selinux{Enabled: &yes},
+				IntelRdt:        &features.IntelRdt{Enabled: &yes, Schemata: &yes, Monitoring: &yes},
+				MemoryPolicy:    &features.MemoryPolicy{Modes: spec.MemoryPolicyModes(), Flags: spec.MemoryPolicyFlags()},
+				MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
+				NetDevices:      &features.NetDevices{Enabled: &yes},
 			},
 			Annotations: map[string]string{
 				"org.eggrun.version":                   version,

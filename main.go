@@ -1,13 +1,13 @@
+// Go's container-aware GOMAXPROCS would keep files of the caller's cgroup open.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command eggrun is an OCI runtime with the command line of runc that can keep a
 // container to a list of domains.
 //
 // One file a verb: flags in, one call into package container, text out.
 package main
-
-// Go's container-aware GOMAXPROCS keeps files of the caller's cgroup open.
-//
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
 
 import (
 	"errors"
@@ -93,7 +93,9 @@ func newApp(log *errorLog) *cli.App {
 		},
 		OnUsageError:    usage,
 		HideHelpCommand: true,
-		ExitErrHandler:  func(*cli.Context, error) {}, // run decides
+		// For contrib/eggrun.bash, which asks this program itself.
+		EnableBashCompletion: true,
+		ExitErrHandler:       func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
 			createCommand, deleteCommand, featuresCommand, killCommand, listCommand,
 			runCommand, specCommand, startCommand, stateCommand,

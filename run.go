@@ -48,11 +48,25 @@ func runDetached(options *container.CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := ctr.Start(); err != nil {
+	notifier, err := startNotifying(ctr, options)
+	if err != nil {
 		err = errors.Join(err, remove(ctr, true))
 		return errors.Join(err, ctr.Close())
 	}
-	return ctr.Close()
+	return errors.Join(ctr.Close(), notifier.Relay(0))
+}
+
+// startNotifying starts a container that this process created.
+func startNotifying(ctr *container.Container, options *container.CreateOptions) (*container.Notifier, error) {
+	notifier, err := ctr.ListenNotify(options.NotifySocket)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctr.Start(); err != nil {
+		notifier.Close()
+		return nil, err
+	}
+	return notifier, nil
 }
 
 func runForeground(options *container.CreateOptions, keep bool) error {
@@ -67,9 +81,12 @@ func runForeground(options *container.CreateOptions, keep bool) error {
 		return err
 	}
 	defer terminal.restore()
-	if err := ctr.Start(); err != nil {
+	notifier, err := startNotifying(ctr, options)
+	if err != nil {
 		return errors.Join(err, remove(ctr, true), ctr.Close())
 	}
+	// A manager that can't be told is no reason to end what runs.
+	go func() { _ = notifier.Relay(os.Getpid()) }()
 	// Others may look at it, signal it and delete it while we wait.
 	if err := ctr.Close(); err != nil {
 		return err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"eggrun/container"
 
 	"github.com/urfave/cli/v2"
@@ -14,6 +16,18 @@ var startCommand = &cli.Command{
 		if _, err := oneID(c); err != nil {
 			return err
 		}
-		return withContainer(c, container.Lock, (*container.Container).Start)
+		var notifier *container.Notifier
+		err := withContainer(c, container.Lock, func(ctr *container.Container) (err error) {
+			if notifier, err = ctr.ListenNotify(os.Getenv("NOTIFY_SOCKET")); err != nil {
+				return err
+			}
+			return ctr.Start()
+		})
+		if err != nil {
+			notifier.Close()
+			return err
+		}
+		// Others may lock the container meanwhile.
+		return notifier.Relay(0)
 	},
 }

@@ -51,6 +51,9 @@ func setCgroupPath(config *cgroups.Cgroup, id, path string) error {
 		config.Name = id
 	case !config.Systemd:
 		config.Path = filepath.Clean("/" + path)
+		if config.Path == "/" {
+			return fmt.Errorf("linux.cgroupsPath %q: names no cgroup", path)
+		}
 		if !filepath.IsAbs(path) {
 			config.Path = config.Path[1:]
 		}
@@ -109,21 +112,33 @@ func checkFresh(m cgroups.Manager) error {
 // joinCgroup moves init into its cgroup and sets all limits but those that the
 // runtime itself could break: see [lateLimits].
 func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error {
-	if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
-		return fmt.Errorf("cgroup: %w", err)
+	if pid != alreadyIn {
+		if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
 	}
-	early := *resources
-	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit = 0, 0, 0, nil
-	if err := m.Set(&early); err != nil {
+	early, _ := splitLimits(resources)
+	if err := orderDeviceRules(m, early); err != nil {
+		return err
+	}
+	if err := m.Set(early); err != nil {
 		return fmt.Errorf("cgroup limits: %w", err)
+	}
+	// A manager for cgroup v2 takes what it is given last for its
+	// configuration, from which the late limits are still to be read.
+	if config, err := m.GetCgroups(); err == nil {
+		config.Resources = resources
 	}
 	return nil
 }
 
-// lateLimits sets the memory and pids limits once init is ready: until then it
-// is a Go program with its threads and some megabytes, after it the user's.
-func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
-	late := &cgroups.Resources{
+// splitLimits returns resources without the limits of memory and processes, and
+// those limits, nil for none.
+func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) {
+	rest := *resources
+	rest.Memory, rest.MemorySwap, rest.MemoryReservation, rest.PidsLimit = 0, 0, 0, nil
+	rest.Unified = nil
+	late = &cgroups.Resources{
 		Memory:                  resources.Memory,
 		MemorySwap:              resources.MemorySwap,
 		MemoryReservation:       resources.MemoryReservation,
@@ -131,7 +146,27 @@ func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
 		PidsLimit:               resources.PidsLimit,
 		SkipDevices:             true,
 	}
-	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil {
+	for file, value := range resources.Unified {
+		to := &rest.Unified
+		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") {
+			to = &late.Unified
+		}
+		if *to == nil {
+			*to = make(map[string]string)
+		}
+		(*to)[file] = value
+	}
+	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil && late.Unified == nil {
+		late = nil
+	}
+	return &rest, late
+}
+
+// lateLimits sets the memory and pids limits once init is ready: until then it
+// is a Go program with its threads and some megabytes, after it the user's.
+func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
+	_, late := splitLimits(resources)
+	if late == nil {
 		return nil
 	}
 	if err := m.Set(late); err != nil {

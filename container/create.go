@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"eggrun/egress"
@@ -32,9 +33,16 @@ type CreateOptions struct {
 	PIDFile string
 	// PreserveFDs is how many descriptors from 3 on the program keeps;
 	// Preserve are those of them that are open. See [linux.FillHoles].
-	PreserveFDs  int
-	Preserve     []int
-	NoNewKeyring bool
+	PreserveFDs int
+	Preserve    []int
+	// ListenFDs is how many of them a service manager passed to this process,
+	// ListenFDNames what it called them; see sd_listen_fds(3).
+	ListenFDs     int
+	ListenFDNames string
+	NoNewKeyring  bool
+	// NoPivot keeps the host's root below the container's, where pivot_root(2)
+	// is not to be had. Who may unmount in the container gets at it.
+	NoPivot bool
 	// CgroupManager is one of the Manager constants.
 	CgroupManager string
 	// Rootless is set for a caller that may not manage cgroups.
@@ -44,6 +52,12 @@ type CreateOptions struct {
 	Console func(master *os.File) error
 	// ConsoleOptional is set where it is no error if Console is not needed.
 	ConsoleOptional bool
+	// Pidfd gets a pidfd of the container's init, which stays the caller's;
+	// nil where nobody wants it.
+	Pidfd func(pidfd *os.File) error
+	// NotifySocket is the address of the service manager's socket, from
+	// NOTIFY_SOCKET; "" for none. See [Container.ListenNotify].
+	NotifySocket string
 }
 
 // creation is a container that is being made.
@@ -53,6 +67,8 @@ type creation struct {
 	plan    *spec.Plan
 	policy  *policy.Policy
 	cgroup  cgroups.Manager
+	// rdt is nil where config.json asks for none.
+	rdt     *rdtClass
 	filters []*seccomp.Filter
 	child   *linux.Child
 	socket  *syncsocket.Socket
@@ -70,6 +86,7 @@ func Create(options *CreateOptions) (_ *Container, err error) {
 	if err != nil {
 		return nil, err
 	}
+	step()
 	if err := c.build(); err != nil {
 		if c.socket != nil {
 			c.socket.Close() // lets init end
@@ -83,15 +100,19 @@ func Create(options *CreateOptions) (_ *Container, err error) {
 
 // oneLine keeps an error that was joined from several on one line.
 func oneLine(err error) error {
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // not one that is wrapped
+	if !ok || !strings.Contains(err.Error(), "\n") {
 		return err
 	}
-	errs := joined.Unwrap()
-	if len(errs) == 1 {
-		return errs[0]
+	var line error
+	for _, err := range joined.Unwrap() {
+		if line == nil {
+			line = oneLine(err)
+			continue
+		}
+		line = fmt.Errorf("%w; and then: %w", line, oneLine(err))
 	}
-	return fmt.Errorf("%w; and then: %w", errs[0], errs[1])
+	return line
 }
 
 // decide does all that needs no change on the host.
@@ -106,6 +127,8 @@ func (c *creation) decide() error {
 	if c.plan, err = spec.Translate(config, c.options.Bundle, c.policy); err != nil {
 		return err
 	}
+	dropLabels(c.plan, linux.HasSELinux())
+	dropProfile(c.plan, linux.HasAppArmor())
 	if err := c.checkTerminal(); err != nil {
 		return err
 	}
@@ -113,8 +136,14 @@ func (c *creation) decide() error {
 		if err := egress.Prepare(c.plan); err != nil {
 			return err
 		}
+		if err := checkNetDevices(c.plan.NetDevices); err != nil {
+			return err
+		}
 	}
 	if c.filters, err = c.compileFilters(); err != nil {
+		return err
+	}
+	if err := c.decideRdt(); err != nil {
 		return err
 	}
 	if c.cgroup, err = newCgroup(c.options.ID, c.options.CgroupManager, c.options.Rootless, c.plan); err != nil {
@@ -165,22 +194,38 @@ func (c *creation) build() error {
 	if err := c.dir.Save(c.state); err != nil {
 		return err
 	}
+	step()
+	if err := c.prepareNotify(); err != nil {
+		return err
+	}
 	fifo, err := c.dir.MakeFIFO()
 	if err != nil {
 		return err
 	}
 	defer fifo.Close()
+	step()
 	if err := c.spawn(); err != nil {
 		return err
 	}
+	step()
+	if err := c.joinRdt(); err != nil {
+		return err
+	}
+	step()
+	if err := moveNetDevices(c.child.PID, c.plan.NetDevices); err != nil {
+		return err
+	}
+	step()
 	if err := c.send(fifo); err != nil {
 		return err
 	}
+	step()
 	joined := make(chan error, 1)
 	go func() { joined <- c.join() }()
 	err = c.converse()
-	// Whatever happened: the cgroup must not be made after it was removed.
-	if joinErr := <-joined; joinErr != nil {
+	// Whatever happened: the cgroup must not be made after it was removed. Of
+	// two errors that which made init end comes first.
+	if joinErr := <-joined; joinErr != nil && (err == nil || errors.Is(err, errInitEnded)) {
 		return joinErr
 	}
 	if err != nil {
@@ -204,8 +249,14 @@ func (c *creation) newState() *state.State {
 		Cgroup:          state.Cgroup{Manager: c.options.CgroupManager, Path: c.plan.CgroupsPath},
 		Hooks:           specs.Hooks{Poststart: c.plan.Hooks.Poststart, Poststop: c.plan.Hooks.Poststop},
 	}
+	if c.plan.Process != nil {
+		s.ExecCPUAffinity = c.plan.Process.ExecCPUAffinity
+	}
 	if c.cgroup != nil {
 		s.Cgroup.Paths = c.cgroup.GetPaths()
+	}
+	if c.rdt != nil {
+		s.Resctrl = c.rdt.leaves()
 	}
 	if c.policy != nil {
 		s.Walled, s.Domains = true, c.policy.Domains
@@ -232,12 +283,14 @@ func (c *creation) spawn() error {
 		Env:      []string{},
 		Preserve: c.options.Preserve,
 		Keep:     []*os.File{inner.File()},
+		Cgroup:   birthCgroup(c.cgroup, c.options.CgroupManager),
 	}
 	err = setNamespaces(&request, c.plan)
 	if err == nil {
 		c.child, err = linux.SpawnIn(request)
+		err = spawnError(err)
 	}
-	for _, f := range append(request.Join, request.JoinUser) {
+	for _, f := range append(request.Join, request.JoinUser, request.Cgroup) {
 		if f != nil {
 			f.Close()
 		}
@@ -245,23 +298,26 @@ func (c *creation) spawn() error {
 	if err != nil {
 		return err
 	}
+	step()
 	if c.state.Init, err = linux.FindProcess(c.child.PID); err != nil {
 		return err
 	}
 	return c.dir.Save(c.state)
 }
 
-// send sends the plan, with a clone of the root file system and of every bind
-// mount's source: made here, with the rights and in the mount namespace of the
-// caller, where init, in a user namespace, might not get at them.
+// send sends the plan, with clones of the root file system and of every bind
+// mount's source.
 func (c *creation) send(fifo *os.File) error {
 	setup := syncsocket.Setup{
-		ID:           c.options.ID,
-		Plan:         c.plan,
-		Filters:      c.filters,
-		Preserve:     c.options.PreserveFDs,
-		NoNewKeyring: c.options.NoNewKeyring,
-		Bundle:       c.options.Bundle,
+		ID:            c.options.ID,
+		Plan:          c.plan,
+		Filters:       c.filters,
+		Preserve:      c.options.PreserveFDs,
+		ListenFDs:     c.options.ListenFDs,
+		ListenFDNames: c.options.ListenFDNames,
+		NoPivot:       c.options.NoPivot,
+		NoNewKeyring:  c.options.NoNewKeyring,
+		Bundle:        c.options.Bundle,
 	}
 	rootfs, err := linux.CloneTree(c.plan.Rootfs, true)
 	if err != nil {
@@ -273,22 +329,12 @@ func (c *creation) send(fifo *os.File) error {
 			f.Close()
 		}
 	}()
-	for i := range c.plan.Mounts {
-		m := &c.plan.Mounts[i]
-		if !m.IsBind() {
-			continue
-		}
-		tree, err := linux.CloneTree(m.Source, m.Recursive)
-		if err != nil {
-			err = fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, errors.Unwrap(err))
-			if errors.Is(err, os.ErrNotExist) {
-				err = fmt.Errorf("%w; create it on the host or drop the volume", err)
-			}
-			return err
-		}
-		setup.TreeMounts = append(setup.TreeMounts, i)
-		files = append(files, tree)
+	indices, trees, err := c.cloneTrees()
+	files = append(files, trees...)
+	if err != nil {
+		return err
 	}
+	setup.TreeMounts = indices
 	if err := setScore(c.child.PID, c.score()); err != nil {
 		return err
 	}
@@ -305,11 +351,16 @@ func (c *creation) score() *int {
 // join puts init into its cgroup, while init makes its mounts.
 func (c *creation) join() error {
 	if c.cgroup != nil {
-		if err := joinCgroup(c.cgroup, c.child.PID, c.resources()); err != nil {
+		pid := c.child.PID
+		if c.child.InCgroup {
+			pid = alreadyIn
+		}
+		if err := joinCgroup(c.cgroup, pid, c.resources()); err != nil {
 			c.socket.Shutdown() // init waits for this
 			return err
 		}
 	}
+	step()
 	h, err := hierarchies(c.child.PID, c.plan)
 	if err == nil {
 		err = c.socket.Send(syncsocket.Joined, h, h.Trees...)
@@ -328,12 +379,14 @@ func (c *creation) resources() *cgroups.Resources {
 	return config.Resources
 }
 
+var errInitEnded = errors.New("init ended without a word; look for an out-of-memory kill in the kernel log")
+
 // converse answers init until it is ready.
 func (c *creation) converse() error {
 	for {
 		message, err := c.socket.Receive()
 		if errors.Is(err, io.EOF) {
-			return errors.New("init ended without a word; look for an out-of-memory kill in the kernel log")
+			return errInitEnded
 		}
 		if err != nil {
 			return err
@@ -347,6 +400,8 @@ func (c *creation) converse() error {
 			err = c.startSidecar(message.Files[0])
 		case syncsocket.Hooks:
 			err = c.runHooks()
+		case syncsocket.Seccomp:
+			err = c.handOverListener(message)
 		case syncsocket.Ready:
 			return nil
 		default:
@@ -374,6 +429,7 @@ func (c *creation) runHooks() error {
 	if err := hook.Run("createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating)); err != nil {
 		return err
 	}
+	step()
 	return c.socket.Send(syncsocket.Proceed, nil)
 }
 
@@ -385,11 +441,13 @@ func (c *creation) startSidecar(listener *os.File) error {
 		Domains:  c.policy.Domains,
 		Listener: listener,
 		Init:     c.child.Pidfd,
+		StateDir: c.dir.Path(),
 		Rootless: c.options.Rootless,
 	})
 	if err != nil {
 		return fmt.Errorf("egress proxy: %w", err)
 	}
+	step()
 	c.state.Sidecar = sidecar
 	return c.dir.Save(c.state)
 }
@@ -401,11 +459,18 @@ func (c *creation) finish() error {
 			return err
 		}
 	}
+	step()
+	if c.options.Pidfd != nil {
+		if err := c.options.Pidfd(c.child.Pidfd); err != nil {
+			return err
+		}
+	}
 	c.socket.Close()
 	c.state.Ready = true
 	if err := c.dir.Save(c.state); err != nil {
 		return err
 	}
+	step()
 	return writePIDFile(c.options.PIDFile, c.child.PID)
 }
 

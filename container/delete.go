@@ -16,18 +16,20 @@ import (
 // must be locked. Where a part cannot be removed the rest is, and the state dir
 // stays so that delete can be called again.
 //
-// A poststop hook that fails is reported by the returned warning only, as the
-// specification says.
-func (c *Container) Delete(force bool) (warning, err error) {
+// A poststop hook that fails is reported by a returned warning only, and the
+// others run, as the specification says.
+func (c *Container) Delete(force bool) (warnings []error, err error) {
 	status := c.Status()
 	if !force && status != specs.StateStopped && status != specs.StateCreated {
 		return nil, fmt.Errorf("container is %s, want stopped; kill it first or use --force", status)
 	}
 	hooks := c.state.Hooks.Poststop
+	step()
 	if err := c.destroy(); err != nil {
 		return nil, oneLine(err)
 	}
-	return hook.Run("poststop", hooks, c.hookState(specs.StateStopped)), nil
+	step()
+	return hook.RunAll("poststop", hooks, c.hookState(specs.StateStopped)), nil
 }
 
 // destroy ends every process of the container and removes all that it has on
@@ -39,8 +41,11 @@ func (c *Container) destroy() error {
 		errs = append(errs, c.thaw())
 	}
 	errs = append(errs, killAndWait(c.state.Init))
-	errs = append(errs, c.removeCgroup())
+	step()
+	errs = append(errs, c.removeCgroup(), removeRdt(c.state.Resctrl))
+	step()
 	errs = append(errs, killAndWait(c.state.Sidecar))
+	step()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ var cloneFlags = map[specs.LinuxNamespaceType]uintptr{
 	specs.UTSNamespace:     unix.CLONE_NEWUTS,
 	specs.UserNamespace:    unix.CLONE_NEWUSER,
 	specs.CgroupNamespace:  unix.CLONE_NEWCGROUP,
+	specs.TimeNamespace:    unix.CLONE_NEWTIME,
 }
 
 // setNamespaces fills in which namespaces init is spawned in. The caller closes
@@ -48,8 +49,19 @@ func setNamespaces(request *linux.SpawnRequest, plan *spec.Plan) error {
 			request.Join = append(request.Join, f)
 		}
 	}
-	request.MapIDs = func(pid int) error { return mapIDs(pid, plan) }
+	for _, offset := range plan.TimeOffsets {
+		request.TimeOffsets = fmt.Appendf(request.TimeOffsets, "%s %d %d\n", offset.Clock, offset.Secs, offset.Nanosecs)
+	}
+	request.MapIDs = func(pid int) error { return mapIDs(pid, plan.UIDMappings, plan.GIDMappings) }
 	return nil
+}
+
+// spawnError explains those errors of [linux.SpawnIn] that have but one cause.
+func spawnError(err error) error {
+	if errors.Is(err, unix.ERANGE) {
+		return fmt.Errorf("linux.timeOffsets: %w; a clock can be neither before 0 nor centuries ahead", err)
+	}
+	return err
 }
 
 func openNamespace(ns spec.Namespace, flag uintptr) (*os.File, error) {
@@ -66,12 +78,12 @@ func openNamespace(ns spec.Namespace, flag uintptr) (*os.File, error) {
 }
 
 // mapIDs writes the id maps of a new user namespace.
-func mapIDs(pid int, plan *spec.Plan) error {
+func mapIDs(pid int, uids, gids []specs.LinuxIDMapping) error {
 	proc := "/proc/" + strconv.Itoa(pid) + "/"
 	for _, m := range []struct {
 		file     string
 		mappings []specs.LinuxIDMapping
-	}{{"uid_map", plan.UIDMappings}, {"gid_map", plan.GIDMappings}} {
+	}{{"uid_map", uids}, {"gid_map", gids}} {
 		var lines bytes.Buffer
 		for _, id := range m.mappings {
 			fmt.Fprintf(&lines, "%d %d %d\n", id.ContainerID, id.HostID, id.Size)

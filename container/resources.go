@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/cgroups"
 	devices "github.com/opencontainers/cgroups/devices/config"
@@ -115,7 +116,7 @@ func deviceRule(d specs.LinuxDeviceCgroup) (*devices.Rule, error) {
 		Type:        devices.WildcardDevice,
 		Major:       devices.Wildcard,
 		Minor:       devices.Wildcard,
-		Permissions: devices.Permissions(d.Access),
+		Permissions: devices.Permissions(d.Access).Union(""), // in the one order
 		Allow:       d.Allow,
 	}
 	switch d.Type {
@@ -127,7 +128,7 @@ func deviceRule(d specs.LinuxDeviceCgroup) (*devices.Rule, error) {
 	default:
 		return nil, fmt.Errorf("type %q: want a, b or c", d.Type)
 	}
-	if d.Access == "" || !rule.Permissions.IsValid() {
+	if d.Access == "" || strings.Trim(d.Access, "rwm") != "" {
 		return nil, fmt.Errorf("access %q: want some of r, w and m", d.Access)
 	}
 	if d.Major != nil {

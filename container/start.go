@@ -27,9 +27,12 @@ func (c *Container) Start() error {
 			return err
 		}
 	}
-	if err := c.dir.ReleaseFIFO(); err != nil {
+	step()
+	// The poststart hooks come after the program was executed.
+	if err := c.dir.ReleaseFIFO(len(c.state.Hooks.Poststart) > 0); err != nil {
 		return err
 	}
+	step()
 	if err := hook.Run("poststart", c.state.Hooks.Poststart, c.hookState(specs.StateRunning)); err != nil {
 		// Specification 1.3: a container whose poststart hook failed is stopped.
 		return oneLine(errors.Join(err, c.killAll(unix.SIGKILL)))

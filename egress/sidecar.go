@@ -26,13 +26,19 @@ func Sidecar() error {
 		_, writeErr := fmt.Fprintln(control, err)
 		return errors.Join(err, writeErr)
 	}
-	go serving.serve()
+	// Whichever comes first: the end of the container, or of the proxy, after
+	// which clients are to be refused and not kept waiting.
+	ended := make(chan error, 2)
+	go func() { ended <- serving.proxy.Serve(serving.listener) }()
+	go func() {
+		_, err := linux.PidfdWait(os.NewFile(initFD, "init"), -1)
+		ended <- err
+	}()
 	if _, err := control.WriteString("serving\n"); err != nil {
 		return err
 	}
 	control.Close()
-	_, err = linux.PidfdWait(os.NewFile(initFD, "init"), -1)
-	return errors.Join(err, serving.proxy.Close())
+	return errors.Join(<-ended, serving.proxy.Close())
 }
 
 // sidecar is a proxy and what it serves.
@@ -72,14 +78,6 @@ func prepare(control io.Reader) (*sidecar, error) {
 		Audit:     os.NewFile(auditFD, "audit log"),
 	})
 	return &sidecar{proxy: p, listener: listener}, nil
-}
-
-// serve serves until the proxy is closed. A proxy that ends on its own ends the
-// process, so that clients are refused and do not wait.
-func (s *sidecar) serve() {
-	_ = s.proxy.Serve(s.listener)
-	s.proxy.Close()
-	s.listener.Close()
 }
 
 // checkBare makes sure that this process can do nothing that its launcher took

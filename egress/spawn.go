@@ -27,6 +27,8 @@ type SidecarOptions struct {
 	Listener *os.File
 	// Init is a pidfd: the sidecar ends with that process.
 	Init *os.File
+	// StateDir is the container's; it is shown in the list of processes.
+	StateDir string
 	// Rootless chooses where the audit is kept.
 	Rootless bool
 }
@@ -59,7 +61,7 @@ func StartSidecar(o *SidecarOptions) (linux.Process, error) {
 	}
 	control, theirs := os.NewFile(uintptr(fds[0]), "sidecar control"), os.NewFile(uintptr(fds[1]), "sidecar control")
 	defer control.Close()
-	child, err := spawnBare(o.Listener, o.Init, audit, theirs)
+	child, err := spawnBare([]string{"eggrun", "sidecar", o.StateDir}, o.Listener, o.Init, audit, theirs)
 	theirs.Close()
 	if err != nil {
 		return linux.Process{}, err
@@ -88,6 +90,11 @@ func configure(control *os.File, config *sidecarConfig) error {
 	if err != nil {
 		return err
 	}
+	// A sidecar that hangs must not hang create.
+	patience := unix.Timeval{Sec: 10}
+	if err := unix.SetsockoptTimeval(int(control.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
 	if _, err := control.Write(data); err != nil {
 		return err
 	}
@@ -109,7 +116,7 @@ func configure(control *os.File, config *sidecarConfig) error {
 //
 // All of that belongs to a thread and can't be taken back: it is done on one
 // that starts the child and is thrown away.
-func spawnBare(listener, init, audit, control *os.File) (*os.Process, error) {
+func spawnBare(argv []string, listener, init, audit, control *os.File) (*os.Process, error) {
 	type result struct {
 		child *os.Process
 		err   error
@@ -117,19 +124,21 @@ func spawnBare(listener, init, audit, control *os.File) (*os.Process, error) {
 	results := make(chan result, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		child, err := startWithoutRights(listener, init, audit, control)
+		child, err := startWithoutRights(argv, listener, init, audit, control)
 		results <- result{child, err}
 	}()
 	r := <-results
 	return r.child, r.err
 }
 
-func startWithoutRights(listener, init, audit, control *os.File) (*os.Process, error) {
+func startWithoutRights(argv []string, listener, init, audit, control *os.File) (*os.Process, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, os.NewSyscallError("set no_new_privs", err)
 	}
 	none := linux.NewCapabilitySets(nil)
-	if err := none.DropBounding(); err != nil {
+	// A caller who has no CAP_SETPCAP keeps the bounding set: with no_new_privs
+	// an exec gives nothing of it.
+	if err := none.DropBounding(); err != nil && !errors.Is(err, unix.EPERM) {
 		return nil, err
 	}
 	if err := none.Apply(false); err != nil {
@@ -140,7 +149,7 @@ func startWithoutRights(listener, init, audit, control *os.File) (*os.Process, e
 		return nil, err
 	}
 	defer null.Close()
-	return os.StartProcess("/proc/self/exe", []string{"eggrun", "sidecar"}, &os.ProcAttr{
+	return os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
 		Dir: "/",
 		Env: []string{},
 		// Nothing of the container's: an engine reads its streams to the end.

@@ -3,8 +3,10 @@ package initproc
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"eggrun/sandbox"
 	"eggrun/spec"
@@ -91,11 +93,16 @@ func appendAbsolute(list *[]string, value string) error {
 	return err
 }
 
+// absolute returns value cleaned. What ".." means depends on the links before
+// it, so it is not accepted.
 func absolute(value string) (string, error) {
 	if value[0] != '/' {
 		return "", fmt.Errorf("%q is not absolute", value)
 	}
-	return value, nil
+	if slices.Contains(strings.Split(value, "/"), "..") {
+		return "", fmt.Errorf("%q goes up by \"..\"; name the path itself", value)
+	}
+	return path.Clean(value), nil
 }
 
 // plan returns the wrapper's arguments as the plan that the steps apply.

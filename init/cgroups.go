@@ -53,7 +53,8 @@ func (s *setup) mountCgroups(m *spec.Mount) error {
 	// cgroup v1: a tmpfs with a directory a hierarchy, and links for those
 	// controllers that share one.
 	attr := m.Set&^unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
-	top, err := linux.NewMount("tmpfs", "tmpfs", []string{"mode=755"}, attr)
+	data := labelledData(&spec.Mount{Type: "tmpfs", Data: []string{"mode=755"}}, s.plan.MountLabel)
+	top, err := linux.NewMount("tmpfs", "tmpfs", data, attr)
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,9 @@ func (s *setup) bindConsole(slave *os.File) error {
 	}
 	console := os.NewFile(uintptr(fd), "/dev/console")
 	defer console.Close()
+	if info, err := console.Stat(); err != nil || info.Mode()&os.ModeSymlink != 0 {
+		return errors.New("\"/dev/console\" is a link")
+	}
 	tree, err := linux.CloneTreeAt(slave, false)
 	if err != nil {
 		return err

@@ -13,28 +13,44 @@ import (
 
 // denyWrites makes every DenyWrite path and what is mounted below it read-only.
 func (s *setup) denyWrites() error {
-	paths, err := s.deniedPaths("deny-write", s.plan.Config.DenyWrite)
-	if err != nil {
-		return err
+	if s.container == nil {
+		return s.coverPlaces("--deny-write", s.plan.Config.DenyWrite, s.seal)
 	}
-	for _, path := range paths {
-		if err := s.denyWrite(path); err != nil {
-			return fmt.Errorf("read-only path %q: %w", path, err)
+	return s.coverExisting("read-only path", s.plan.Config.DenyWrite, s.seal)
+}
+
+// denyPaths hides every Deny path: a directory below an empty one, a file below
+// /dev/null.
+func (s *setup) denyPaths() error {
+	if s.container == nil {
+		return s.coverPlaces("--deny", s.plan.Config.Deny, s.hide)
+	}
+	return s.coverExisting("masked path", s.plan.Config.Deny, s.hide)
+}
+
+// coverExisting covers paths of config.json as they are; the specification
+// skips what is missing.
+func (s *setup) coverExisting(what string, paths []string, cover func(*os.File) error) error {
+	for _, unsafePath := range paths {
+		f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = cover(f)
+			f.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", what, unsafePath, err)
 		}
 	}
 	return nil
 }
 
-func (s *setup) denyWrite(unsafePath string) error {
-	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	tree, err := linux.CloneTreeAt(f, true)
+// seal makes a file or directory, with what is mounted below it, read-only. Its
+// mounts keep their other flags, which may be locked.
+func (s *setup) seal(target *os.File) error {
+	tree, err := linux.CloneTreeAt(target, true)
 	if err != nil {
 		return err
 	}
@@ -42,41 +58,18 @@ func (s *setup) denyWrite(unsafePath string) error {
 	if err := linux.SetMountAttr(tree, unix.MOUNT_ATTR_RDONLY, 0, true); err != nil {
 		return err
 	}
-	return linux.MoveMount(tree, f)
+	return linux.MoveMount(tree, target)
 }
 
-// denyPaths hides every Deny path: a directory below an empty one, a file below
-// /dev/null.
-func (s *setup) denyPaths() error {
-	paths, err := s.deniedPaths("deny", s.plan.Config.Deny)
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := s.deny(path); err != nil {
-			return fmt.Errorf("masked path %q: %w", path, err)
-		}
-	}
-	return nil
-}
-
-func (s *setup) deny(unsafePath string) error {
-	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+func (s *setup) hide(target *os.File) error {
+	info, err := target.Stat()
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return s.hideFile(f)
+		return s.hideFile(target)
 	}
-	return s.hideDir(f)
+	return s.hideDir(target)
 }
 
 // hideDir mounts an empty, read-only directory. All of them are one file

@@ -36,8 +36,8 @@ func DenyInit(args []string) {
 	if fd, ok := parseSyncFD(args); ok {
 		os.Exit(containerInit(fd))
 	}
-	if fd, argv, ok := parseReap(args); ok {
-		os.Exit(reapMain(fd, argv))
+	if r, ok := parseReap(args); ok {
+		os.Exit(r.main())
 	}
 	os.Exit(wrapperMain(args))
 }

@@ -8,7 +8,6 @@ import (
 
 	"eggrun/internal/hook"
 	"eggrun/internal/linux"
-	"eggrun/internal/seccomp"
 	"eggrun/internal/syncsocket"
 	"eggrun/spec"
 
@@ -27,21 +26,19 @@ func (s *setup) execute() error {
 	if p == nil {
 		return s.waitForEver()
 	}
-	program, err := linux.PrepareExec(s.command, p.Args, p.Env)
+	program, err := linux.PrepareExec(s.command, p.Args, listenEnv(p.Env, &s.container.request))
 	if err != nil {
 		return err
-	}
-	filters := make([]*seccomp.Prog, len(s.container.request.Filters))
-	for i, filter := range s.container.request.Filters {
-		if filters[i], err = filter.Prog(); err != nil {
-			return err
-		}
 	}
 	ready, err := syncsocket.Encode(syncsocket.Ready, nil)
 	if err != nil {
 		return err
 	}
 	socket, fifo := int(s.container.socket.File().Fd()), int(s.container.fifo.Fd())
+	filters, err := s.prepareFilters(socket)
+	if err != nil {
+		return err
+	}
 	firstOther := 3 + s.container.request.Preserve
 	if err := linux.CloseOnExecFrom(firstOther); err != nil {
 		return err
@@ -55,10 +52,8 @@ func (s *setup) execute() error {
 	if err := setRlimits(p.Rlimits); err != nil {
 		return err
 	}
-	for _, filter := range filters {
-		if errno := filter.Load(false); errno != 0 {
-			return fmt.Errorf("load seccomp filter: errno %d", int(errno))
-		}
+	if err := filters.load(); err != nil {
+		return err
 	}
 	if err := s.caps.Apply(false); err != nil {
 		return err

@@ -3,11 +3,14 @@ package initproc
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"eggrun/internal/linux"
+	"eggrun/sandbox"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"github.com/cyphar/filepath-securejoin/pathrs-lite/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,59 +21,104 @@ type home struct {
 	// writable are directories and files that stay as they are; a missing one
 	// is made, as a directory.
 	writable []string
+	// owner makes the missing ones, and its rights decide what else the
+	// command could change.
+	owner owner
 }
 
-// sealHome makes the home directory read-only and opens the writable holes in
-// it.
+// hole is a part of the home directory that stays writable.
+type hole struct {
+	place place
+	tree  *os.File
+}
+
+// sealHome makes the home directory read-only, at every path at which it can be
+// seen, and opens the writable holes in it.
 func (s *setup) sealHome() error {
 	if s.home.dir == "" || slices.Contains(s.home.writable, s.home.dir) {
 		return nil
 	}
-	// The holes are cloned before the seal goes over them, and by descriptor:
-	// a link in the way leads to its target, and only that becomes writable.
-	holes := make([]*os.File, len(s.home.writable))
-	for i, unsafePath := range s.home.writable {
-		f, err := s.mountPoint(unsafePath, true)
-		if err != nil {
-			return fmt.Errorf("--writable %q: %w", unsafePath, err)
-		}
-		holes[i], err = linux.CloneTreeAt(f, true)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("--writable %q: %w", unsafePath, err)
-		}
-		defer holes[i].Close()
+	sealed, err := s.places("--home", []string{s.home.dir})
+	if err != nil {
+		return err
 	}
-	if err := s.sealAliases(); err != nil {
-		return fmt.Errorf("--home %q: %w", s.home.dir, err)
+	if sealed[0].missing {
+		return &os.PathError{Op: "open", Path: s.home.dir, Err: unix.ENOENT}
 	}
-	for i, unsafePath := range s.home.writable {
-		f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	// The holes are cloned before the seal goes over them.
+	var holes []*hole
+	for _, unsafePath := range s.home.writable {
+		h, err := s.openHole(unsafePath, sealed)
 		if err != nil {
 			return fmt.Errorf("--writable %q: %w", unsafePath, err)
 		}
-		err = linux.MoveMount(holes[i], f)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("--writable %q: %w", unsafePath, err)
+		if h != nil {
+			defer h.tree.Close()
+			holes = append(holes, h)
+		}
+	}
+	if err := s.coverEach("--home", sealed, s.seal); err != nil {
+		return err
+	}
+	for _, h := range holes {
+		if err := s.attachHole(h); err != nil {
+			return fmt.Errorf("--writable %q: %w", h.place.path, err)
 		}
 	}
 	return nil
 }
 
-// sealAliases seals the home directory at every path at which it can be seen.
-func (s *setup) sealAliases() error {
-	names, gap, err := s.namesOf(s.home.dir)
+// openHole clones what is to stay writable, nil where it is not in the sealed
+// home directory and so needs no hole.
+//
+// A link may lead out of the home directory but not to another part of it: the
+// program of an earlier run could have put it into its own writable directory,
+// and would get whatever it points to.
+func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
+	var f *os.File
+	err := s.home.owner.act(func() (err error) {
+		f, err = s.mountPoint(unsafePath, true)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	canonical, err := procfs.ProcSelfFdReadlink(f)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(sealed, func(p place) bool { return isBelow(canonical, p.path) }) {
+		return nil, nil
+	}
+	wanted := unsafePath
+	if isBelow(unsafePath, s.home.dir) {
+		wanted = filepath.Join(sealed[0].path, strings.TrimPrefix(unsafePath, s.home.dir))
+	}
+	if canonical != wanted {
+		return nil, &sandbox.EnforcementError{Gaps: []string{
+			fmt.Sprintf("a link leads to %q, in the home directory; name that", canonical),
+		}}
+	}
+	x, err := mountStat(f)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := linux.CloneTreeAt(f, true)
+	if err != nil {
+		return nil, err
+	}
+	return &hole{newPlace(canonical, &x), tree}, nil
+}
+
+func (s *setup) attachHole(h *hole) error {
+	f, err := openNoLinks(s.rootfs, h.place.path)
 	if err != nil {
 		return err
 	}
-	if gap != "" || len(names) == 0 {
-		return fmt.Errorf("not a directory: %w", unix.ENOTDIR)
+	defer f.Close()
+	if err := h.place.check(f); err != nil {
+		return err
 	}
-	for _, name := range names {
-		if err := s.denyWrite(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return linux.MoveMount(h.tree, f)
 }

@@ -111,7 +111,10 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 		if m.Type == "tmpfs" {
 			set &^= unix.MOUNT_ATTR_RDONLY
 		}
-		if tree, err = linux.NewMount(m.Type, m.Source, m.Data, 0); err != nil {
+		if tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan.MountLabel), 0); err != nil {
+			return nil, err
+		}
+		if err := s.labelQueues(tree, m); err != nil {
 			return nil, err
 		}
 	}
@@ -221,6 +224,9 @@ func (s *setup) pivot() error {
 	}
 	if err := s.sealMounts(); err != nil {
 		return err
+	}
+	if s.container.request.NoPivot {
+		return s.chrootOnly()
 	}
 	return linux.PivotRoot(s.rootfs)
 }

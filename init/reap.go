@@ -4,56 +4,103 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"strconv"
 
+	"strconv"
+	"syscall"
+
+	"eggrun/internal/linux"
 	"eggrun/internal/seccomp"
 
 	"golang.org/x/sys/unix"
 )
 
-// parseReap recognises the hidden form "--reap FD -- PATH ARGV0 ARGS...".
-func parseReap(args []string) (fd int, command []string, ok bool) {
-	if len(args) < 5 || args[0] != "--reap" || args[2] != "--" {
-		return 0, nil, false
-	}
-	fd, err := strconv.Atoi(args[1])
-	return fd, args[3:], err == nil && fd > 2
+// The hidden forms "--reap-own-group FD -- PATH ARGV0 ARGS..." and, for a
+// command that shares the wrapper's process group, "--reap-same-group ...".
+const (
+	reapOwnGroup  = "--reap-own-group"
+	reapSameGroup = "--reap-same-group"
+)
+
+// reaperReady is the first thing that the reaper says, once it takes signals.
+// What follows is the text of an error.
+const reaperReady = "\x00"
+
+// reaper is pid 1 of the stand-alone wrapper's pid namespace.
+type reaper struct {
+	// wrapper is the reaper's end of a socket pair.
+	wrapper  *os.File
+	ownGroup bool
+	path     string
+	argv     []string
 }
 
-// reapMain is pid 1 of the stand-alone wrapper's pid namespace: the command is
-// its child, so signals have their default effect on it, and orphans are
-// reaped. When it ends the kernel ends everything that is left.
-func reapMain(aliveFD int, command []string) int {
-	status, err := reap(aliveFD, command[0], command[1:])
+// parseReap recognises the hidden forms.
+func parseReap(args []string) (*reaper, bool) {
+	if len(args) < 5 || args[0] != reapOwnGroup && args[0] != reapSameGroup || args[2] != "--" {
+		return nil, false
+	}
+	fd, err := strconv.Atoi(args[1])
+	if err != nil || fd < 3 {
+		return nil, false
+	}
+	unix.CloseOnExec(fd)
+	return &reaper{
+		wrapper:  os.NewFile(uintptr(fd), "wrapper"),
+		ownGroup: args[0] == reapOwnGroup,
+		path:     args[3],
+		argv:     args[4:],
+	}, true
+}
+
+// main returns the exit status. The command is its child, not pid 1 itself, so
+// that signals have their default effect on it and orphans are reaped. When
+// this ends the kernel ends everything that is left.
+func (r *reaper) main() int {
+	status, err := r.run()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "eggrun: init: %v\n", err)
+		// To the log of the wrapper, not to the command's terminal.
+		_, _ = r.wrapper.WriteString(err.Error())
 	}
 	return status
 }
 
-func reap(aliveFD int, path string, argv []string) (int, error) {
-	if err := dieWithWrapper(aliveFD); err != nil {
+func (r *reaper) run() (int, error) {
+	if err := r.dieWithWrapper(); err != nil {
 		return exitSetup, err
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return exitSetup, os.NewSyscallError("set no_new_privs", err)
-	}
-	guard, err := seccomp.Guard("")
-	if err != nil {
-		return exitSetup, err
-	}
-	// On all threads: the command may be forked from any of them.
-	if err := seccomp.Load(guard, true); err != nil {
+	if err := giveUpPrivileges(); err != nil {
 		return exitSetup, err
 	}
 	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, forwarded...)
-	process, err := os.StartProcess(path, argv, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
-	if err != nil {
-		return commandStatus(err), fmt.Errorf("exec %q: %w", path, errors.Unwrap(err))
+	notify(signals)
+	if r.ownGroup {
+		if err := unix.Setpgid(0, 0); err != nil {
+			return exitSetup, os.NewSyscallError("setpgid", err)
+		}
 	}
-	go forward(signals, func(sig unix.Signal) { _ = process.Signal(sig) })
+	if _, err := r.wrapper.WriteString(reaperReady); err != nil {
+		return exitSetup, err
+	}
+	process, err := os.StartProcess(r.path, r.argv, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setpgid: r.ownGroup},
+	})
+	if err != nil {
+		return commandStatus(err), fmt.Errorf("exec %q: %w", r.path, errors.Unwrap(err))
+	}
+	if !r.ownGroup {
+		// It stays behind in the group of the terminal; what the terminal
+		// sends there must not come a second time from here.
+		if err := unix.Setpgid(0, 0); err != nil {
+			return exitSetup, os.NewSyscallError("setpgid", err)
+		}
+	}
+	go forward(signals, false, func(sig unix.Signal) { _ = process.Signal(sig) })
+	return reapUntil(process.Pid)
+}
+
+// reapUntil reaps every child and returns the status of that one.
+func reapUntil(last int) (int, error) {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
@@ -61,7 +108,7 @@ func reap(aliveFD int, path string, argv []string) (int, error) {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return exitSetup, os.NewSyscallError("wait", err)
-		case pid == process.Pid:
+		case pid == last:
 			return shellStatus(status), nil
 		}
 	}
@@ -69,14 +116,42 @@ func reap(aliveFD int, path string, argv []string) (int, error) {
 
 // dieWithWrapper has the kernel kill this process when the wrapper ends, and
 // ends it now if that has happened before the kernel knew.
-func dieWithWrapper(aliveFD int) error {
-	unix.CloseOnExec(aliveFD)
+func (r *reaper) dieWithWrapper() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return os.NewSyscallError("set parent death signal", err)
 	}
-	poll := []unix.PollFd{{Fd: int32(aliveFD), Events: unix.POLLIN}}
+	poll := []unix.PollFd{{Fd: int32(r.wrapper.Fd()), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, 0); err == nil && n > 0 {
 		return errors.New("the wrapper has ended")
 	}
 	return nil
+}
+
+// giveUpPrivileges takes from this process, and from the command, what could
+// undo the sandbox.
+func giveUpPrivileges() error {
+	// The command has the same ids and could rewrite this process.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return os.NewSyscallError("set not dumpable", err)
+	}
+	// Root of the nested namespace has capabilities in it, among them one over
+	// this process. Other ids have lost them in execve.
+	if os.Geteuid() == 0 {
+		none := linux.NewCapabilitySets(nil)
+		if err := none.DropBounding(); err != nil {
+			return err
+		}
+		if err := none.Apply(false); err != nil {
+			return err
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("set no_new_privs", err)
+	}
+	guard, err := seccomp.Guard("")
+	if err != nil {
+		return err
+	}
+	// On all threads: the command may be forked from any of them.
+	return seccomp.Load(guard, true)
 }

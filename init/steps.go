@@ -93,6 +93,14 @@ var steps = []step{
 	{"keyring", (*setup).joinKeyring},
 	// The label is for the next execve, so it holds from the program on.
 	{"AppArmor", (*setup).setApparmor},
+	{"SELinux", (*setup).setSelinux},
+	// After the cgroup has been joined, whose CPUs and memory nodes bound
+	// these, and before the rights that they need are given up. They hold for
+	// this thread, the last for all of its process group, and outlive execve.
+	{"personality", (*setup).setPersonality},
+	{"memory policy", (*setup).setMemoryPolicy},
+	{"scheduler", (*setup).setScheduler},
+	{"I/O priority", (*setup).setIOPriority},
 	// The working directory and the program are looked up with the ids and
 	// capabilities that the program will have.
 	{"user", (*setup).becomeUser},
@@ -181,6 +189,9 @@ func (s *setup) joinKeyring() error {
 	if s.container == nil || s.container.request.NoNewKeyring {
 		return nil
 	}
+	if err := s.labelKeys(); err != nil {
+		return err
+	}
 	keyring, err := unix.KeyctlJoinSessionKeyring("_ses." + s.container.request.ID)
 	if err == unix.ENOSYS { //nolint:errorlint // a kernel without keyrings has none to share
 		return nil
@@ -208,19 +219,25 @@ func (s *setup) setApparmor() error {
 		return nil
 	}
 	profile := s.plan.Process.ApparmorProfile
-	f, done, err := s.proc.OpenThreadSelf("attr/apparmor/exec")
+	err := s.setAttr("apparmor/exec", "exec "+profile)
 	if errors.Is(err, os.ErrNotExist) { // Linux before 5.8
-		f, done, err = s.proc.OpenThreadSelf("attr/exec")
+		err = s.setAttr("exec", "exec "+profile)
 	}
 	if err != nil {
-		return fmt.Errorf("apparmor profile %q: %w", profile, err)
-	}
-	defer done()
-	defer f.Close()
-	if err := writeHandle(f, "exec "+profile); err != nil {
 		return fmt.Errorf("apparmor profile %q: %w; load it or run without one", profile, err)
 	}
 	return nil
+}
+
+// setAttr writes an attribute of the calling thread, see proc_pid_attr(5).
+func (s *setup) setAttr(name, value string) error {
+	f, done, err := s.proc.OpenThreadSelf("attr/" + name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	defer f.Close()
+	return writeHandle(f, value)
 }
 
 func keyringPermissions(keyring int) (uint32, error) {

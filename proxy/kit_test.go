@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -251,21 +252,12 @@ func (c *client) mustEcho(t testing.TB, s string) {
 func (c *client) mustEnd(t testing.TB) {
 	t.Helper()
 	rest, err := io.ReadAll(c.in)
-	var timeout net.Error
-	if asNetError(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("connection is still open")
 	}
 	if len(rest) > 0 {
 		t.Fatalf("unexpected bytes %q", rest)
 	}
-}
-
-func asNetError(err error, target *net.Error) bool {
-	if e, ok := err.(net.Error); ok {
-		*target = e
-		return true
-	}
-	return false
 }
 
 // eventually polls until ok, and fails the test when that never happens.
@@ -313,5 +305,3 @@ func (s *sink) wait(t testing.TB, n int) []map[string]any {
 	}
 	return lines
 }
-
-func bufioReader(r io.Reader) *bufio.Reader { return bufio.NewReader(r) }

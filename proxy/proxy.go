@@ -11,6 +11,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -152,7 +153,7 @@ func New(opts Options) *DomainProxy {
 // listeners at the same time.
 func (p *DomainProxy) Serve(l net.Listener) error {
 	p.setPort(l)
-	if err := p.server.Serve(headListener{l}); err != http.ErrServerClosed {
+	if err := p.server.Serve(headListener{l}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

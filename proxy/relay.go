@@ -30,7 +30,9 @@ type link struct {
 // relay copies between client and upstream until both directions have ended or
 // one has broken, and closes both. The end of one direction is passed on and
 // leaves the other open, for as long as it wants: git and many others ask for
-// the rest of an answer after they have shut down their side.
+// the rest of an answer after they have shut down their side. There is no limit
+// to how long a tunnel may idle; the keepalive that Go's listener and dialer
+// switch on finds a side that is gone.
 func relay(client, upstream net.Conn) (up, down int64, reason string) {
 	l := &link{client: client, upstream: upstream}
 	var back sync.WaitGroup
@@ -92,7 +94,7 @@ func transferPooled(dst io.Writer, src syscall.RawConn, limit int64) (n int64, e
 	read := func(fd uintptr) bool {
 		buf = buffers.Get().(*[bufferSize]byte)
 		got, fault = readRetry(int(fd), buf[:])
-		if fault == syscall.EAGAIN {
+		if errors.Is(fault, syscall.EAGAIN) {
 			buffers.Put(buf)
 			return false
 		}
@@ -121,7 +123,7 @@ func transferPooled(dst io.Writer, src syscall.RawConn, limit int64) (n int64, e
 func readRetry(fd int, b []byte) (int, error) {
 	for {
 		n, err := syscall.Read(fd, b)
-		if err != syscall.EINTR {
+		if !errors.Is(err, syscall.EINTR) {
 			return max(n, 0), err
 		}
 	}

@@ -27,9 +27,12 @@ type golden struct {
 	Host struct {
 		Hooks        specs.Hooks
 		CgroupsPath  string
+		TimeOffsets  []TimeOffset `json:",omitempty"`
 		Resources    *specs.LinuxResources
 		Seccomp      *specs.LinuxSeccomp
 		SeccompRules int
+		NetDevices   []NetDevice          `json:",omitempty"`
+		IntelRdt     *specs.LinuxIntelRdt `json:",omitempty"`
 	}
 }
 
@@ -37,7 +40,9 @@ func goldenOf(plan *Plan) *golden {
 	g := &golden{Plan: plan}
 	g.Host.Hooks = plan.Hooks
 	g.Host.CgroupsPath = plan.CgroupsPath
+	g.Host.TimeOffsets = plan.TimeOffsets
 	g.Host.Resources = plan.Resources
+	g.Host.NetDevices, g.Host.IntelRdt = plan.NetDevices, plan.IntelRdt
 	if plan.Seccomp != nil {
 		profile := *plan.Seccomp
 		g.Host.SeccompRules = len(profile.Syscalls)

@@ -214,7 +214,8 @@ func TestTranslateProcess(t *testing.T) {
 	}{
 		{func(p *specs.Process) { p.User.UID = 10 }, "process: user.uid 10: not mapped by linux.uidMappings"},
 		{func(p *specs.Process) { p.Cwd = "x" }, `process: cwd "x": must be absolute`},
-		{func(p *specs.Process) { p.SelinuxLabel = "x" }, `process: selinuxLabel: not supported yet`},
+		{func(p *specs.Process) { p.SelinuxLabel = "\x00" }, `process: selinuxLabel "\x00": must not contain a NUL byte`},
+		{func(p *specs.Process) { p.User.Username = "x" }, `process: user.username: not supported on Linux`},
 	} {
 		process := good
 		test.edit(&process)

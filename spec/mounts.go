@@ -3,6 +3,7 @@ package spec
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -11,9 +12,16 @@ import (
 func translateMounts(src *source, plan *Plan) error {
 	plan.Mounts = make([]Mount, 0, len(src.Mounts))
 	plan.PopulateDev = true
+	if err := noNUL("linux.mountLabel", src.linux.MountLabel); err != nil {
+		return err
+	}
+	plan.MountLabel = src.linux.MountLabel
 	for i := range src.Mounts {
 		mount, err := mountOf(at("mounts", i), &src.Mounts[i], src.bundle)
 		if err != nil {
+			return err
+		}
+		if err := checkIDMap(at("mounts", i), &mount, plan); err != nil {
 			return err
 		}
 		if mount.IsBind() && mount.Target == "/dev" {
@@ -34,11 +42,11 @@ func mountOf(field string, from *specs.Mount, bundle string) (Mount, error) {
 	if err != nil {
 		return mount, err
 	}
-	if len(from.UIDMappings) > 0 || len(from.GIDMappings) > 0 {
-		return mount, unsupported(field+".uidMappings", notYet)
-	}
 	options, err := parseOptions(field+".options", from.Options)
 	if err != nil {
+		return mount, err
+	}
+	if mount.IDMap, err = idMapOf(field, from, options.idmap); err != nil {
 		return mount, err
 	}
 	mount.Target = target
@@ -84,12 +92,15 @@ func isReadOnly(options *optionSet) bool {
 	return set&unix.MOUNT_ATTR_RDONLY != 0
 }
 
-// bindSource returns the absolute source of a bind mount. Options of a file
-// system are refused, as in runc: its superblock is the source's, and the
-// kernel would ignore them in silence.
+// bindSource returns the absolute source of a bind mount. A file system's
+// options, such as mode=755, are ignored, as by the kernel: the superblock is
+// the source's. But a word that no mount knows is refused, for it may be the
+// wrong name of an option that restricts.
 func bindSource(field, source, bundle string, options *optionSet) (string, error) {
-	if len(options.data) > 0 {
-		return "", invalidValue(field+".options", options.data[0], "not an option of a bind mount")
+	for _, option := range options.data {
+		if !strings.Contains(option, "=") {
+			return "", invalidValue(field+".options", option, "not an option of a bind mount")
+		}
 	}
 	if source == "" {
 		return "", invalid(field+".source", "must not be empty for a bind mount")
@@ -140,5 +151,20 @@ func superblockData(kind string, options *optionSet) []string {
 		data = append(data, "ro")
 	}
 	data = append(data, options.params...)
-	return append(data, options.data...)
+	for _, option := range options.data {
+		data = append(data, unquoteLabel(option))
+	}
+	return data
+}
+
+// unquoteLabel takes the quotes from an option that holds an SELinux label.
+// They hide the label's commas from mount(2), while fsconfig(2) would take them
+// for a part of it.
+func unquoteLabel(option string) string {
+	key, value, _ := strings.Cut(option, "=")
+	switch key {
+	case "context", "fscontext", "defcontext", "rootcontext":
+		return key + "=" + strings.Trim(value, `"`)
+	}
+	return option
 }

@@ -49,6 +49,8 @@ func TestMountOptions(t *testing.T) {
 		{[]string{"rsymfollow", "rnorelatime", "ratime"}, optionSet{recAttrs: attrs{clear: atime | unix.MOUNT_ATTR_NOSYMFOLLOW}}},
 
 		{[]string{"bind"}, optionSet{bind: true}},
+		{[]string{"idmap"}, optionSet{idmap: &IDMap{}}},
+		{[]string{"idmap", "ridmap"}, optionSet{idmap: &IDMap{Recursive: true}}},
 		{[]string{"rbind", "bind"}, optionSet{bind: true, recursive: true}},
 		{[]string{"private", "rprivate", "private"}, optionSet{propagation: unix.MS_PRIVATE | unix.MS_REC}},
 		{[]string{"rshared"}, optionSet{propagation: unix.MS_SHARED | unix.MS_REC}},
@@ -86,10 +88,10 @@ func TestMountOptionsAreKnown(t *testing.T) {
 		t.Errorf("not sorted or not unique: %q", names)
 	}
 	wanted := []string{
-		"async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "iversion", "lazytime",
+		"async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "idmap", "iversion", "lazytime",
 		"loud", "mand", "noatime", "nodev", "nodiratime", "noexec", "noiversion", "nolazytime", "nomand",
 		"norelatime", "nostrictatime", "nosuid", "nosymfollow", "private", "ratime", "rbind", "rdev",
-		"rdiratime", "relatime", "rexec", "rnoatime", "rnodev", "rnodiratime", "rnoexec", "rnorelatime",
+		"rdiratime", "relatime", "rexec", "ridmap", "rnoatime", "rnodev", "rnodiratime", "rnoexec", "rnorelatime",
 		"rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw", "rshared",
 		"rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "silent", "slave",
 		"strictatime", "suid", "symfollow", "sync", "tmpcopyup", "unbindable",
@@ -137,6 +139,10 @@ func TestMountOf(t *testing.T) {
 			Mount{Mount: sandbox.Mount{Source: "/s", Target: "/a"}},
 		},
 		{
+			"a file system's options of a bind mount", specs.Mount{Destination: "/a", Source: "/s", Options: []string{"bind", "mode=755", "size=1k"}},
+			Mount{Mount: sandbox.Mount{Source: "/s", Target: "/a"}},
+		},
+		{
 			"destination above the root", specs.Mount{Destination: "/../../etc", Type: "tmpfs"},
 			Mount{Mount: sandbox.Mount{Target: "/etc"}, Type: "tmpfs"},
 		},
@@ -159,6 +165,13 @@ func TestMountOf(t *testing.T) {
 			Mount{
 				Mount: sandbox.Mount{Source: "tmpfs", Target: "/a", ReadOnly: true},
 				Type:  "tmpfs", Set: unix.MOUNT_ATTR_RDONLY, Data: []string{"size=1m"},
+			},
+		},
+		{
+			"labels without their quotes", specs.Mount{Destination: "/a", Type: "tmpfs", Options: []string{`context="a:b:c1,c2",x="y"`, `rootcontext=a:b:c`}},
+			Mount{
+				Mount: sandbox.Mount{Target: "/a"},
+				Type:  "tmpfs", Data: []string{"context=a:b:c1,c2", `x="y"`, "rootcontext=a:b:c"},
 			},
 		},
 		{
@@ -221,8 +234,8 @@ func TestTranslateRefusesMounts(t *testing.T) {
 		{"type none", mount(specs.Mount{Destination: "/a", Source: "/a", Type: "none"}), `mounts[0].type "none": options must have bind or rbind`},
 		{"bind of nothing", mount(specs.Mount{Destination: "/a", Options: bind}), `mounts[0].source: must not be empty for a bind mount`},
 		{
-			"bind with data", mount(specs.Mount{Destination: "/a", Source: "/a", Options: []string{"bind", "mode=755"}}),
-			`mounts[0].options "mode=755": not an option of a bind mount`,
+			"bind with an unknown word", mount(specs.Mount{Destination: "/a", Source: "/a", Options: []string{"bind", "mode=755", "readonly"}}),
+			`mounts[0].options "readonly": not an option of a bind mount`,
 		},
 	})
 }

@@ -8,7 +8,7 @@ import (
 func NamespaceTypes() []specs.LinuxNamespaceType {
 	return []specs.LinuxNamespaceType{
 		specs.CgroupNamespace, specs.IPCNamespace, specs.MountNamespace, specs.NetworkNamespace,
-		specs.PIDNamespace, specs.UserNamespace, specs.UTSNamespace,
+		specs.PIDNamespace, specs.TimeNamespace, specs.UserNamespace, specs.UTSNamespace,
 	}
 }
 
@@ -37,9 +37,6 @@ func translateNamespaces(src *source, plan *Plan) error {
 }
 
 func checkNamespaceType(field string, kind specs.LinuxNamespaceType) error {
-	if kind == specs.TimeNamespace {
-		return unsupportedValue(field, kind, notYet)
-	}
 	for _, known := range NamespaceTypes() {
 		if kind == known {
 			return nil
@@ -70,6 +67,10 @@ func translateMappings(src *source, plan *Plan) error {
 		if err := checkMappings(list.field, list.mappings); err != nil {
 			return err
 		}
+		// Init starts as that.
+		if !isMapped(list.mappings, 0) {
+			return invalid(list.field, "must map container id 0")
+		}
 	}
 	plan.UIDMappings, plan.GIDMappings = uids, gids
 	return nil
@@ -80,7 +81,7 @@ func translateMappings(src *source, plan *Plan) error {
 const maxMappings = 340
 
 // checkMappings refuses what the kernel refuses with EINVAL when the map is
-// written, and a map without id 0: init starts as that.
+// written.
 func checkMappings(field string, mappings []specs.LinuxIDMapping) error {
 	if len(mappings) > maxMappings {
 		return invalid(field, "has %d entries, Linux takes %d", len(mappings), maxMappings)
@@ -99,9 +100,6 @@ func checkMappings(field string, mappings []specs.LinuxIDMapping) error {
 				return invalid(at(field, i), "overlaps with entry %d", j)
 			}
 		}
-	}
-	if !isMapped(mappings, 0) {
-		return invalid(field, "must map container id 0")
 	}
 	return nil
 }

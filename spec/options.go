@@ -27,16 +27,17 @@ const (
 	// remountOption keeps a bind mount's other flags, as is always done here.
 	remountOption
 	copyUpOption
-	refusedOption
+	idmapOption
 )
 
 // mountOption is an option of the specification, see mount(8).
 type mountOption struct {
 	name string
 	kind optionKind
-	// bits are MOUNT_ATTR_* for the first four kinds, MS_REC for rbind.
+	// bits are MOUNT_ATTR_* for the first four kinds, MS_REC for rbind and
+	// ridmap.
 	bits uint64
-	// param is the key of fsconfig(2), or why an option is refused.
+	// param is the key of fsconfig(2).
 	param string
 }
 
@@ -80,8 +81,8 @@ var mountOptions = [...]mountOption{
 	{name: "loud", kind: ignoredOption},
 	{name: "remount", kind: remountOption},
 	{name: "tmpcopyup", kind: copyUpOption},
-	{name: "idmap", kind: refusedOption, param: notYet},
-	{name: "ridmap", kind: refusedOption, param: notYet},
+	{name: "idmap", kind: idmapOption},
+	{name: "ridmap", kind: idmapOption, bits: unix.MS_REC},
 }
 
 var propagationOptions = [...]string{
@@ -93,7 +94,7 @@ var propagationOptions = [...]string{
 func MountOptions() []string {
 	names := slices.Clone(propagationOptions[:])
 	for _, option := range mountOptions {
-		if option.kind == refusedOption || option.kind == remountOption {
+		if option.kind == remountOption {
 			continue
 		}
 		names = append(names, option.name)
@@ -150,8 +151,10 @@ func (a *attrs) apply(kind optionKind, bits uint64) {
 type optionSet struct {
 	bind, recursive bool
 	// remount is set where the mount is said to exist already.
-	remount     bool
-	copyUp      bool
+	remount bool
+	copyUp  bool
+	// idmap is nil where no option asks for it.
+	idmap       *IDMap
 	attrs       attrs
 	recAttrs    attrs
 	propagation uint64
@@ -175,9 +178,6 @@ func parseOptions(field string, options []string) (*optionSet, error) {
 		if !ok {
 			set.data = append(set.data, splitData(name)...)
 			continue
-		}
-		if option.kind == refusedOption {
-			return nil, unsupportedValue(at(field, i), name, option.param)
 		}
 		set.add(option, recursive)
 	}
@@ -205,6 +205,8 @@ func (s *optionSet) add(option mountOption, recursive bool) {
 		s.remount = true
 	case copyUpOption:
 		s.copyUp = true
+	case idmapOption:
+		s.idmap = &IDMap{Recursive: option.bits == unix.MS_REC}
 	}
 }
 

@@ -42,8 +42,16 @@ type Plan struct {
 	// linux.devices; a later one of the same path replaces the earlier.
 	Devices []Device `json:"devices,omitempty"`
 
+	// MountLabel is the SELinux label of new file systems, "" for none.
+	MountLabel string `json:"mountLabel,omitempty"`
+
 	Hostname   string `json:"hostname,omitempty"`
 	Domainname string `json:"domainname,omitempty"`
+	// Personality is the execution domain of personality(2), nil where
+	// config.json is silent.
+	Personality *uint32 `json:"personality,omitempty"`
+	// MemoryPolicy is nil where config.json is silent.
+	MemoryPolicy *MemoryPolicy `json:"memoryPolicy,omitempty"`
 	// Sysctl maps a name relative to /proc/sys, with slashes
 	// ("net/ipv4/ip_forward"), to its value.
 	Sysctl map[string]string `json:"sysctl,omitempty"`
@@ -64,11 +72,17 @@ type Plan struct {
 
 	// CgroupsPath is linux.cgroupsPath as written.
 	CgroupsPath string `json:"-"`
+	// TimeOffsets are sorted by clock; only a new time namespace has any.
+	TimeOffsets []TimeOffset `json:"-"`
 	// Resources is linux.resources, nil where absent.
 	Resources *specs.LinuxResources `json:"-"`
 	// Seccomp is linux.seccomp, nil where absent or without a rule or action
-	// to apply.
+	// to apply. Its listener path is "" where no call is handed to an agent.
 	Seccomp *specs.LinuxSeccomp `json:"-"`
+	// NetDevices are sorted by their names on the host.
+	NetDevices []NetDevice `json:"-"`
+	// IntelRdt is linux.intelRdt, nil where absent.
+	IntelRdt *specs.LinuxIntelRdt `json:"-"`
 }
 
 // Mount is one mount of config.json, its options taken apart.
@@ -98,6 +112,9 @@ type Mount struct {
 	Data []string `json:"data,omitempty"`
 	// CopyUp fills a new tmpfs with what it hides.
 	CopyUp bool `json:"copyUp,omitempty"`
+	// IDMap is nil for a mount with the owners of its file system. Create
+	// applies it.
+	IDMap *IDMap `json:"idMap,omitempty"`
 }
 
 // IsBind tells whether the mount shows an existing tree of the host.
@@ -134,8 +151,17 @@ type Process struct {
 	NoNewPrivileges bool                     `json:"noNewPrivileges,omitempty"`
 	// ApparmorProfile is "" for none.
 	ApparmorProfile string `json:"apparmorProfile,omitempty"`
+	// SelinuxLabel is "" for none.
+	SelinuxLabel string `json:"selinuxLabel,omitempty"`
 	// OOMScoreAdj is nil where config.json is silent.
 	OOMScoreAdj *int `json:"oomScoreAdj,omitempty"`
+	// Scheduler is nil where config.json is silent.
+	Scheduler *Scheduler `json:"scheduler,omitempty"`
+	// IOPriority is a value for ioprio_set(2), nil where config.json is silent.
+	IOPriority *int `json:"ioPriority,omitempty"`
+	// ExecCPUAffinity is not for the container's init, but for what is
+	// executed in it later; nil where config.json is silent.
+	ExecCPUAffinity *specs.CPUAffinity `json:"execCPUAffinity,omitempty"`
 }
 
 // Rlimit is one process.rlimits entry, its name resolved.

@@ -43,12 +43,16 @@ func processOf(from *specs.Process, plan *Plan) (*Process, error) {
 	process := &Process{
 		Args: from.Args, Cwd: from.Cwd, Terminal: from.Terminal, User: from.User,
 		NoNewPrivileges: from.NoNewPrivileges, ApparmorProfile: from.ApparmorProfile, OOMScoreAdj: from.OOMScoreAdj,
+		SelinuxLabel: from.SelinuxLabel,
 		Capabilities: normalizeCapabilities(from.Capabilities),
 	}
 	if err := checkArgs("process.args", from.Args); err != nil {
 		return nil, err
 	}
 	if err := absolute("process.cwd", from.Cwd); err != nil {
+		return nil, err
+	}
+	if err := noNUL("process.selinuxLabel", from.SelinuxLabel); err != nil {
 		return nil, err
 	}
 	if err := checkUser(&from.User, plan); err != nil {
@@ -65,6 +69,15 @@ func processOf(from *specs.Process, plan *Plan) (*Process, error) {
 		return nil, err
 	}
 	if process.Rlimits, err = rlimits("process.rlimits", from.Rlimits); err != nil {
+		return nil, err
+	}
+	if process.Scheduler, err = schedulerOf(from.Scheduler); err != nil {
+		return nil, err
+	}
+	if process.IOPriority, err = ioPriorityOf(from.IOPriority); err != nil {
+		return nil, err
+	}
+	if process.ExecCPUAffinity, err = affinityOf(from.ExecCPUAffinity); err != nil {
 		return nil, err
 	}
 	return process, nil

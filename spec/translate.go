@@ -49,7 +49,6 @@ func Translate(config *specs.Spec, bundle string, pol *policy.Policy) (*Plan, er
 		Annotations: config.Annotations,
 		CgroupsPath: src.linux.CgroupsPath,
 		Resources:   src.linux.Resources,
-		Seccomp:     seccompOf(src.linux.Seccomp),
 	}
 	// Namespaces come before everything that asks for one, mappings before the
 	// user that must be mapped.
@@ -58,11 +57,17 @@ func Translate(config *specs.Spec, bundle string, pol *policy.Policy) (*Plan, er
 		translateRoot,
 		translateNamespaces,
 		translateMappings,
+		translateTimeOffsets,
 		translateHostnames,
 		translateMounts,
 		translateDevices,
 		translatePaths,
 		translateSysctl,
+		translatePersonality,
+		translateMemoryPolicy,
+		translateSeccomp,
+		translateNetDevices,
+		translateIntelRdt,
 		translateProcess,
 		translateHooks,
 	} {
@@ -175,15 +180,6 @@ func containerPaths(field string, paths []string) ([]string, error) {
 		}
 	}
 	return clean, nil
-}
-
-// seccompOf returns nil for a profile that has nothing to apply, as runc does:
-// no default action and no rule.
-func seccompOf(profile *specs.LinuxSeccomp) *specs.LinuxSeccomp {
-	if profile == nil || profile.DefaultAction == "" && len(profile.Syscalls) == 0 {
-		return nil
-	}
-	return profile
 }
 
 // propagationOf returns the MS_* bits of a propagation option.

@@ -60,12 +60,11 @@ func Listen(port int) (*os.File, error) {
 	return listener, nil
 }
 
-// fallbackDevices are made by the kernel in each new namespace when their
-// module is loaded. They carry nothing until somebody with CAP_NET_ADMIN
-// configures them; see net.core.fb_tunnels_only_for_init_net.
-var fallbackDevices = []string{
-	"sit0", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0", "teql0",
-}
+// fallbackKinds are those of the devices that the kernel makes in each new
+// namespace when their module is loaded: "tunl0" of kind "ipip" and so on. They
+// carry nothing until somebody with CAP_NET_ADMIN configures them, and then only
+// over another device; see net.core.fb_tunnels_only_for_init_net.
+var fallbackKinds = []string{"sit", "ipip", "gre", "gretap", "erspan", "vti", "vti6", "ip6tnl", "ip6gre"}
 
 // CheckClosed returns an [sandbox.EnforcementError] that names the interfaces
 // through which the calling thread's network namespace could be left.
@@ -80,10 +79,15 @@ func CheckClosed() error {
 	}
 	var open []string
 	for i := range messages {
-		name, flags, ok := parseLink(&messages[i])
-		isFallback := slices.Contains(fallbackDevices, name) && flags&unix.IFF_UP == 0
-		if ok && flags&unix.IFF_LOOPBACK == 0 && !isFallback {
-			open = append(open, name)
+		if messages[i].Header.Type != syscall.RTM_NEWLINK {
+			continue
+		}
+		link, err := parseLink(&messages[i])
+		if err != nil {
+			return fmt.Errorf("list network interfaces: %w", err)
+		}
+		if link.leadsOut() {
+			open = append(open, link.name)
 		}
 	}
 	if open == nil {
@@ -95,25 +99,54 @@ func CheckClosed() error {
 	}
 }
 
-// parseLink takes name and IFF_* flags from an RTM_NEWLINK message, see
-// rtnetlink(7).
-func parseLink(m *syscall.NetlinkMessage) (name string, flags uint32, ok bool) {
-	if m.Header.Type != syscall.RTM_NEWLINK || len(m.Data) < syscall.SizeofIfInfomsg {
-		return "", 0, false
+// link is a network interface; flags are IFF_* bits, kind is "" for hardware.
+type link struct {
+	name, kind string
+	flags      uint32
+}
+
+// leadsOut tells whether traffic could leave the namespace by the interface.
+func (l *link) leadsOut() bool {
+	isFallback := slices.Contains(fallbackKinds, l.kind) && l.flags&unix.IFF_UP == 0
+	return l.flags&unix.IFF_LOOPBACK == 0 && !isFallback
+}
+
+// parseLink reads an RTM_NEWLINK message, see rtnetlink(7).
+func parseLink(m *syscall.NetlinkMessage) (*link, error) {
+	if len(m.Data) < syscall.SizeofIfInfomsg {
+		return nil, unix.EINVAL
 	}
-	const flagsOffset = 8
-	flags = binary.NativeEndian.Uint32(m.Data[flagsOffset:])
 	attributes, err := syscall.ParseNetlinkRouteAttr(m)
 	if err != nil {
-		return "", 0, false
+		return nil, err
 	}
-	name = "an unnamed interface"
+	const flagsOffset = 8
+	l := &link{name: "an unnamed interface", flags: binary.NativeEndian.Uint32(m.Data[flagsOffset:])}
 	for _, a := range attributes {
-		if a.Attr.Type == unix.IFLA_IFNAME {
-			name = strings.TrimRight(string(a.Value), "\x00")
+		switch a.Attr.Type {
+		case unix.IFLA_IFNAME:
+			l.name = unix.ByteSliceToString(a.Value)
+		case unix.IFLA_LINKINFO, unix.IFLA_LINKINFO | unix.NLA_F_NESTED:
+			l.kind = infoKind(a.Value)
 		}
 	}
-	return name, flags, true
+	return l, nil
+}
+
+// infoKind returns IFLA_INFO_KIND of the attributes nested in IFLA_LINKINFO.
+func infoKind(nested []byte) string {
+	const header = unix.SizeofRtAttr
+	for len(nested) >= header {
+		size := int(binary.NativeEndian.Uint16(nested))
+		if size < header || size > len(nested) {
+			return ""
+		}
+		if binary.NativeEndian.Uint16(nested[2:]) == unix.IFLA_INFO_KIND {
+			return unix.ByteSliceToString(nested[header:size])
+		}
+		nested = nested[min(len(nested), (size+3)&^3):] // attributes are aligned to 4
+	}
+	return ""
 }
 
 // loopbackUp brings lo up, unless it is.

@@ -21,19 +21,37 @@ import (
 //
 // The error names the hook and has the last line that it wrote to stderr.
 func Run(kind string, hooks []specs.Hook, state *specs.State) error {
+	if errs := run(kind, hooks, state, true); len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
+
+// RunAll is [Run] for hooks whose failure keeps no other from running. It
+// returns an error for each that failed.
+func RunAll(kind string, hooks []specs.Hook, state *specs.State) []error {
+	return run(kind, hooks, state, false)
+}
+
+func run(kind string, hooks []specs.Hook, state *specs.State, untilError bool) (errs []error) {
 	if len(hooks) == 0 {
 		return nil
 	}
 	input, err := json.Marshal(state)
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	for i := range hooks {
-		if err := runOne(&hooks[i], input); err != nil {
-			return fmt.Errorf("%s hook #%d %q: %w", kind, i, hooks[i].Path, err)
+		err := runOne(&hooks[i], input)
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s hook #%d %q: %w", kind, i, hooks[i].Path, err))
+		if untilError {
+			break
 		}
 	}
-	return nil
+	return errs
 }
 
 func runOne(h *specs.Hook, input []byte) error {

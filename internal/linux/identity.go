@@ -78,8 +78,9 @@ func (c *CapabilitySets) DropBounding() error {
 // CAP_SYS_ADMIN in the effective and permitted sets, which a second call takes
 // away. It allocates nothing, unless it returns an error.
 //
-// A capability that the thread does not have, or that is not in the bounding
-// set, cannot be given; as in every other runtime it is left out.
+// A capability that the thread does not have cannot be given, nor can one that
+// is not in the bounding set be inheritable; as in every other runtime it is
+// left out.
 func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have, want [2]unix.CapUserData
@@ -92,7 +93,7 @@ func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
 		permitted |= held & (1 << unix.CAP_SYS_ADMIN)
 		effective |= held & (1 << unix.CAP_SYS_ADMIN)
 	}
-	inheritable := c.inheritable & held
+	inheritable := inBounding(c.inheritable & held)
 	for i := range want {
 		shift := 32 * i
 		want[i] = unix.CapUserData{
@@ -116,4 +117,18 @@ func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
 		}
 	}
 	return nil
+}
+
+// inBounding returns those of mask that are in the calling thread's bounding
+// set: capset refuses to make others inheritable.
+func inBounding(mask uint64) uint64 {
+	for bit := range uintptr(64) {
+		if mask&(1<<bit) == 0 {
+			continue
+		}
+		if is, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, bit, 0, 0, 0); err != nil || is == 0 {
+			mask &^= 1 << bit
+		}
+	}
+	return mask
 }

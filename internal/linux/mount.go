@@ -118,6 +118,21 @@ func SetPropagation(f *os.File, propagation uint64) error {
 	return mountSetattr(f, attr, propagation&unix.MS_REC != 0)
 }
 
+// SetIDMap makes the mount that f is open on, with recursive also every mount
+// below it, show the owners of its file system as userNS maps them: an id that
+// the namespace calls X appears to be X's id in the parent namespace. The mount
+// must be detached and not mapped yet.
+//
+// EINVAL: the file system can't, or the mount is attached already; EPERM: no
+// CAP_SYS_ADMIN over the user namespace in which the file system was mounted,
+// or the mount is mapped already. Linux 5.12, see mount_setattr(2), "ID-mapped
+// mounts".
+func SetIDMap(f, userNS *os.File, recursive bool) error {
+	defer runtime.KeepAlive(userNS)
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userNS.Fd())}
+	return mountSetattr(f, attr, recursive)
+}
+
 func mountSetattr(f *os.File, attr *unix.MountAttr, recursive bool) error {
 	defer runtime.KeepAlive(f)
 	flags := uint(unix.AT_EMPTY_PATH)
@@ -149,16 +164,26 @@ func MoveMount(tree, target *os.File) error {
 // directory is the new root afterwards.
 //
 // Old and new root sit on each other for a moment, so that no directory for the
-// old one is needed in the image. EINVAL: rootfs is not a mount, or its parent
-// is shared. See pivot_root(2), "pivot_root(".", ".")".
+// old one is needed in the image. EINVAL: rootfs is not a mount, or it or its
+// parent is shared. See pivot_root(2), "pivot_root(".", ".")".
 func PivotRoot(rootfs *os.File) error {
+	old, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
 	if err := unix.Fchdir(int(rootfs.Fd())); err != nil {
 		return &os.PathError{Op: "chdir", Path: rootfs.Name(), Err: err}
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return &os.PathError{Op: "pivot_root", Path: rootfs.Name(), Err: err}
 	}
-	// "." is the old root now. Nothing that it unmounts may reach the host.
+	// "." is still the new root, and the old one is mounted on it: what is made
+	// a slave must be the old root alone, or shared volumes would be no more.
+	if err := unix.Fchdir(int(old.Fd())); err != nil {
+		return &os.PathError{Op: "chdir", Path: "old root", Err: err}
+	}
+	// Nothing that it unmounts may reach the host.
 	if err := unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return &os.PathError{Op: "make slave", Path: "old root", Err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -33,12 +34,30 @@ func PidfdSignal(pidfd *os.File, signal unix.Signal) error {
 // PidfdWait waits until the process has ended, whoever its parent is, or for
 // timeoutMillis (-1: for ever), and tells whether it has. It does not reap.
 func PidfdWait(pidfd *os.File, timeoutMillis int) (ended bool, err error) {
+	// A file that nobody else holds would be collected meanwhile, and closed.
+	defer runtime.KeepAlive(pidfd)
 	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
 	n, err := retry(func() (int, error) { return unix.Poll(poll, timeoutMillis) })
+	if err == nil && poll[0].Revents&unix.POLLNVAL != 0 {
+		err = unix.EBADF
+	}
 	if err != nil {
 		return false, os.NewSyscallError("poll", err)
 	}
 	return n > 0, nil
+}
+
+// PidfdGetFD returns a copy of the descriptor that has the number fd in that
+// process, close-on-exec. EBADF: it has none; EPERM: the caller may not trace
+// it, see ptrace(2), "Ptrace access mode checking". Linux 5.6, see
+// pidfd_getfd(2).
+func PidfdGetFD(pidfd *os.File, fd int) (*os.File, error) {
+	defer runtime.KeepAlive(pidfd)
+	own, err := unix.PidfdGetfd(int(pidfd.Fd()), fd, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	return os.NewFile(uintptr(own), pidfd.Name()+" fd "+strconv.Itoa(fd)), nil
 }
 
 // Process names a process for longer than it lives: pids are used again, a pid

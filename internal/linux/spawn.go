@@ -25,6 +25,12 @@ type SpawnRequest struct {
 	JoinUser *os.File
 	// New has CLONE_NEW* bits for new namespaces.
 	New uintptr
+	// Cgroup is a directory of cgroup v2 (O_PATH will do) in which the program
+	// starts, if the kernel lets it, see [Child]; nil for the caller's.
+	Cgroup *os.File
+	// TimeOffsets are lines for /proc/PID/timens_offsets, see
+	// time_namespaces(7); nil for none. Only where New has CLONE_NEWTIME.
+	TimeOffsets []byte
 	// MapIDs writes the id maps of a new user namespace from outside; the
 	// child waits for it. It is called only where New has CLONE_NEWUSER.
 	MapIDs func(pid int) error
@@ -44,6 +50,10 @@ type Child struct {
 	PID int
 	// Pidfd is close-on-exec; the caller closes it.
 	Pidfd *os.File
+	// InCgroup is set where the program was started in the Cgroup of its
+	// request. Otherwise it is in the caller's: Linux before 5.7, a filter on
+	// clone3(2), or a cgroup that takes no process.
+	InCgroup bool
 }
 
 // SpawnIn starts a program in other namespaces and returns when it has been
@@ -53,7 +63,8 @@ type Child struct {
 // always are, so the joining is done by a forked child that makes nothing but
 // raw system calls. A process joins a pid namespace only for its children:
 // where something is joined, the child forks again, with CLONE_PARENT, and
-// leaves.
+// leaves. So it does for a new time namespace, which clone(2) cannot make and
+// whose offsets are fixed once a process is in it.
 //
 // Namespaces other than the user namespace are joined first, with the caller's
 // privileges; those that were refused are tried again from inside the user
@@ -76,7 +87,7 @@ func SpawnIn(req SpawnRequest) (*Child, error) {
 	}
 	defer goWrite.Close()
 
-	pid, err := forkSpawn(&req, reportWrite, goRead)
+	pid, inCgroup, err := forkSpawn(&req, reportWrite, goRead, goWrite)
 	reportWrite.Close()
 	goRead.Close()
 	if err != nil {
@@ -88,9 +99,11 @@ func SpawnIn(req SpawnRequest) (*Child, error) {
 	}
 	pidfd, err := PidfdOpen(pid)
 	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		reap(pid)
 		return nil, err
 	}
-	return &Child{PID: pid, Pidfd: pidfd}, nil
+	return &Child{PID: pid, Pidfd: pidfd, InCgroup: inCgroup}, nil
 }
 
 // What a report of the forked child says. The order is that of spawnStages.
@@ -98,6 +111,8 @@ const (
 	reportPID = iota // the value is the pid of the second child
 	reportJoin
 	reportJoinUser
+	reportTime
+	reportOffsets
 	reportFork
 	reportWait
 	reportSetgroups
@@ -107,24 +122,46 @@ const (
 )
 
 var spawnStages = [...]string{
-	reportPID: "", reportJoin: "setns", reportJoinUser: "setns user", reportFork: "clone",
+	reportPID: "", reportJoin: "setns", reportJoinUser: "setns user",
+	reportTime: "unshare time", reportOffsets: "write timens_offsets", reportFork: "clone",
 	reportWait: "read", reportSetgroups: "setgroups", reportSetgid: "setgid", reportSetuid: "setuid",
 	reportExec: "execveat",
+}
+
+// stages returns the CLONE_NEW* bits for the clone of the first child and of the
+// second; one is false where there is a second.
+func (r *SpawnRequest) stages() (first, second uintptr, one bool) {
+	others := r.New &^ unix.CLONE_NEWTIME
+	switch {
+	case len(r.Join) > 0 || r.JoinUser != nil:
+		return 0, others, false
+	case r.New != others:
+		// The new user namespace is to own the time namespace, which the
+		// caller may have no right to make.
+		return others & unix.CLONE_NEWUSER, others &^ unix.CLONE_NEWUSER, false
+	}
+	return others, 0, true
 }
 
 // followSpawn reads the child's reports until its end of the pipe closes, which
 // the successful execveat does, and returns the pid that is left.
 func followSpawn(req *SpawnRequest, pid int, report io.Reader, proceed io.Writer) (int, error) {
-	twoStages := len(req.Join) > 0 || req.JoinUser != nil
-	if !twoStages {
+	first, second, _ := req.stages()
+	if first&unix.CLONE_NEWUSER != 0 {
 		if err := mapAndProceed(req, pid, proceed); err != nil {
 			reap(pid)
 			return 0, err
 		}
 	}
+	// The second child may have failed before the first one has said who it
+	// is: only the end of the pipe says that all is told.
+	var failure error
 	for {
 		stage, value, err := readReport(report)
 		switch {
+		case errors.Is(err, io.EOF) && failure != nil:
+			reap(pid)
+			return 0, failure
 		case errors.Is(err, io.EOF):
 			return pid, nil
 		case err != nil:
@@ -132,28 +169,29 @@ func followSpawn(req *SpawnRequest, pid int, report io.Reader, proceed io.Writer
 		case stage == reportPID:
 			reap(pid) // the first child: it leaves right after this report
 			pid = value
+			if second&unix.CLONE_NEWUSER == 0 {
+				continue
+			}
 			if err := mapAndProceed(req, pid, proceed); err != nil {
 				reap(pid)
 				return 0, err
 			}
 		default:
-			reap(pid)
-			return 0, os.NewSyscallError(spawnStages[stage], unix.Errno(value))
+			failure = os.NewSyscallError(spawnStages[stage], unix.Errno(value))
 		}
 	}
 }
 
 // mapAndProceed writes the id maps and tells the child to go on. On an error
-// the child dies, for it reads the end of the pipe.
+// the child is killed and left to be reaped.
 func mapAndProceed(req *SpawnRequest, pid int, proceed io.Writer) error {
-	if req.New&unix.CLONE_NEWUSER == 0 {
-		return nil
+	err := req.MapIDs(pid)
+	if err == nil {
+		_, err = proceed.Write([]byte{1})
 	}
-	if err := req.MapIDs(pid); err != nil {
+	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL)
-		return err
 	}
-	_, err := proceed.Write([]byte{1})
 	return err
 }
 

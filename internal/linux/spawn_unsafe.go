@@ -26,37 +26,66 @@ func afterForkInChild()
 type spawnArgs struct {
 	join            []int
 	joined          []bool
-	joinUser        int // -1 for none
-	newNS           uintptr
+	joinUser        int     // -1 for none
+	first, second   uintptr // CLONE_NEW* bits of the two clones
+	intoCgroup      bool
+	clone3          clone3Args // of the first clone, with intoCgroup
+	oneStage        bool
+	newUser         bool
+	newTime         bool
+	offsets         []byte
+	offsetsFD       uintptr
+	offsetsPath     [len(offsetsPath) + 1]byte
 	uid, gid        uintptr
 	keep            []int
 	exe             int
 	argv, env       **byte
 	report, proceed int
+	proceedWrite    int
 	pid             uintptr // of the second child
 	message         [2]int32
 	empty           [1]byte
 	proceedByte     [1]byte
 }
 
-// forkSpawn forks and returns the pid of the first child.
-func forkSpawn(req *SpawnRequest, report, proceed *os.File) (int, error) {
+// clone3Args is struct clone_args of linux/sched.h, as of Linux 5.7.
+type clone3Args struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// offsetsPath is opened before any mount namespace is joined.
+const offsetsPath = "/proc/self/timens_offsets"
+
+// forkSpawn forks and returns the pid of the first child, and whether it was
+// born in the request's cgroup.
+func forkSpawn(req *SpawnRequest, report, proceed, proceedWrite *os.File) (childPID int, inCgroup bool, err error) {
 	argv, err := syscall.SlicePtrFromStrings(req.Argv)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	env, err := syscall.SlicePtrFromStrings(req.Env)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	join, joinOpen := descriptors(req.Join)
 	keep, keepOpen := descriptors(req.Keep)
 	args := &spawnArgs{
 		join: join, joined: make([]bool, len(join)), joinUser: -1,
-		newNS: req.New, keep: append(keep, req.Preserve...),
+		newUser: req.New&unix.CLONE_NEWUSER != 0, newTime: req.New&unix.CLONE_NEWTIME != 0,
+		offsets: req.TimeOffsets, keep: append(keep, req.Preserve...),
 		uid: uintptr(req.UID), gid: uintptr(req.GID),
 		exe: int(req.Exe.Fd()), argv: &argv[0], env: &env[0],
-		report: int(report.Fd()), proceed: int(proceed.Fd()),
+		report: int(report.Fd()), proceed: int(proceed.Fd()), proceedWrite: int(proceedWrite.Fd()),
+	}
+	args.first, args.second, args.oneStage = req.stages()
+	copy(args.offsetsPath[:], offsetsPath)
+	if req.Cgroup != nil {
+		args.intoCgroup = true
+		args.clone3 = clone3Args{
+			flags:      unix.CLONE_INTO_CGROUP | uint64(args.first),
+			exitSignal: uint64(unix.SIGCHLD),
+			cgroup:     uint64(req.Cgroup.Fd()),
+		}
 	}
 	if req.JoinUser != nil {
 		args.joinUser = int(req.JoinUser.Fd())
@@ -70,9 +99,9 @@ func forkSpawn(req *SpawnRequest, report, proceed *os.File) (int, error) {
 	keepOpen()
 	runtime.KeepAlive(req)
 	if errno != 0 {
-		return 0, os.NewSyscallError("clone", errno)
+		return 0, false, os.NewSyscallError("clone", errno)
 	}
-	return int(pid), nil
+	return int(pid), args.intoCgroup, nil
 }
 
 // rawSpawn forks. In the child it does not return: until execveat there is a
@@ -83,24 +112,37 @@ func forkSpawn(req *SpawnRequest, report, proceed *os.File) (int, error) {
 //go:norace
 //go:nocheckptr
 func rawSpawn(a *spawnArgs) (pid uintptr, errno syscall.Errno) {
-	twoStages := len(a.join) > 0 || a.joinUser >= 0
-	flags := uintptr(unix.SIGCHLD)
-	if !twoStages {
-		flags |= a.newNS
-	}
 	beforeFork()
-	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
+	if a.intoCgroup {
+		pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&a.clone3)), unsafe.Sizeof(a.clone3), 0)
+	}
+	// Whatever else is wrong, clone will find it too.
+	if !a.intoCgroup || errno != 0 {
+		a.intoCgroup = false
+		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|a.first, 0, 0, 0, 0, 0)
+	}
 	if errno != 0 || pid != 0 {
 		afterFork()
 		return pid, errno
 	}
 	afterForkInChild()
 
-	if twoStages {
+	// With its own copy it would wait for ever for a parent that was killed.
+	syscall.RawSyscall(unix.SYS_CLOSE, uintptr(a.proceedWrite), 0, 0)
+	if a.first&unix.CLONE_NEWUSER != 0 {
+		awaitMaps(a)
+	}
+	if !a.oneStage {
+		if len(a.offsets) > 0 {
+			openOffsets(a)
+		}
 		if errno = joinAll(a); errno != 0 {
 			die(a, reportJoin, errno)
 		}
-		a.pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT|a.newNS, 0, 0, 0, 0, 0)
+		if a.newTime {
+			makeTime(a)
+		}
+		a.pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|unix.CLONE_PARENT|a.second, 0, 0, 0, 0, 0)
 		if errno != 0 {
 			die(a, reportFork, errno)
 		}
@@ -108,13 +150,10 @@ func rawSpawn(a *spawnArgs) (pid uintptr, errno syscall.Errno) {
 			die(a, reportPID, syscall.Errno(a.pid))
 		}
 	}
-	if a.newNS&unix.CLONE_NEWUSER != 0 {
-		n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(a.proceed), uintptr(unsafe.Pointer(&a.proceedByte)), 1)
-		if errno != 0 || n != 1 {
-			die(a, reportWait, errno)
-		}
+	if a.second&unix.CLONE_NEWUSER != 0 {
+		awaitMaps(a)
 	}
-	if a.newNS&unix.CLONE_NEWUSER != 0 || a.joinUser >= 0 {
+	if a.newUser || a.joinUser >= 0 {
 		takeIDs(a)
 	}
 	for _, fd := range a.keep {
@@ -124,6 +163,48 @@ func rawSpawn(a *spawnArgs) (pid uintptr, errno syscall.Errno) {
 		uintptr(unsafe.Pointer(a.argv)), uintptr(unsafe.Pointer(a.env)), unix.AT_EMPTY_PATH, 0)
 	die(a, reportExec, errno)
 	panic("unreachable")
+}
+
+// awaitMaps waits until the parent has written the id maps.
+//
+//go:nosplit
+//go:norace
+func awaitMaps(a *spawnArgs) {
+	n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(a.proceed), uintptr(unsafe.Pointer(&a.proceedByte)), 1)
+	if errno != 0 || n != 1 {
+		die(a, reportWait, errno)
+	}
+}
+
+// openOffsets opens the offsets of the time namespace that the next child will
+// be in.
+//
+//go:nosplit
+//go:norace
+func openOffsets(a *spawnArgs) {
+	// No directory is looked at, for the path is absolute.
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, 0, uintptr(unsafe.Pointer(&a.offsetsPath)), unix.O_WRONLY|unix.O_CLOEXEC, 0, 0, 0)
+	if errno != 0 {
+		die(a, reportOffsets, errno)
+	}
+	a.offsetsFD = fd
+}
+
+// makeTime makes the time namespace that the next child will be in.
+//
+//go:nosplit
+//go:norace
+func makeTime(a *spawnArgs) {
+	if _, _, errno := syscall.RawSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWTIME, 0, 0); errno != 0 {
+		die(a, reportTime, errno)
+	}
+	if len(a.offsets) == 0 {
+		return
+	}
+	// The kernel takes all lines in one write or none.
+	if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, a.offsetsFD, uintptr(unsafe.Pointer(&a.offsets[0])), uintptr(len(a.offsets))); errno != 0 {
+		die(a, reportOffsets, errno)
+	}
 }
 
 // joinAll joins what it may, then the user namespace, then the rest.

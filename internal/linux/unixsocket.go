@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SendFile connects to the unix stream socket at path and sends one message:
-// payload, of 1 to 4095 bytes, and exactly one descriptor, as conmon wants it.
+// SendFile connects to the unix stream socket at path and sends payload, not
+// empty, with exactly one descriptor beside its first byte, then hangs up. That
+// is what conmon wants, with at most 4095 bytes, and what seccomp agents want.
 //
 // The path may be longer than the 107 bytes that an address holds: its directory
 // is opened first. ECONNREFUSED: nobody listens. See unix(7).
@@ -28,8 +29,13 @@ func SendFile(path, payload string, f *os.File) error {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		return &os.PathError{Op: "connect", Path: path, Err: err}
 	}
-	if err := unix.Sendmsg(fd, []byte(payload), unix.UnixRights(int(f.Fd())), nil, unix.MSG_NOSIGNAL); err != nil {
-		return &os.PathError{Op: "send", Path: path, Err: err}
+	rest, rights := []byte(payload), unix.UnixRights(int(f.Fd()))
+	for len(rest) > 0 {
+		n, err := retry(func() (int, error) { return unix.SendmsgN(fd, rest, rights, nil, unix.MSG_NOSIGNAL) })
+		if err != nil {
+			return &os.PathError{Op: "send", Path: path, Err: err}
+		}
+		rest, rights = rest[n:], nil
 	}
 	return nil
 }

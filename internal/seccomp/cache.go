@@ -20,7 +20,7 @@ import (
 // cacheFormat changes with the layout of an entry and with everything in this
 // package that changes a program. Binaries of one size from one tree, as a
 // developer makes them, are told apart by it alone.
-const cacheFormat = 1
+const cacheFormat = 2
 
 // An entry is the magic, the SHA-256 of what follows it, the flags (4 bytes) and
 // the program.

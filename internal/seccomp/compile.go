@@ -13,12 +13,13 @@ import (
 //     argument: then each is a rule of its own.
 //   - Without flags (nil, not empty) the filter has SPEC_ALLOW where the kernel
 //     knows it. TSYNC is accepted and left to the caller of [Load].
-//     WAIT_KILLABLE_RECV is left out too: it is about listeners.
+//     WAIT_KILLABLE_RECV is left out where there is no listener.
+//   - With SCMP_ACT_NOTIFY the filter has a listener: [Filter.HasListener].
 //   - Unless the default action lets calls through, a call that is newer than
 //     every call in the profile answers ENOSYS.
 //
 // A profile that is nil, or that has neither a default action nor rules, means
-// no filter: nil, without an error. One with SCMP_ACT_NOTIFY is an error.
+// no filter: nil, without an error.
 //
 // cacheDir is where compiled filters are kept and found again, so that
 // libseccomp is asked once; "" keeps none. It is created with mode 0700. It is

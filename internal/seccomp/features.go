@@ -8,7 +8,6 @@ import (
 
 // Features returns the linux.seccomp part of what `eggrun features` prints: what
 // [Compile] accepts, and which flags libseccomp and the running kernel know.
-// SCMP_ACT_NOTIFY is not among the actions.
 func Features() *features.Seccomp {
 	on := enabled
 	f := &features.Seccomp{Enabled: &on}

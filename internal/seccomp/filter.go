@@ -2,6 +2,7 @@ package seccomp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +24,9 @@ type Filter struct {
 	Flags uint `json:"flags,omitempty"`
 }
 
-// loadableFlags are the flags that a Filter may carry. NEW_LISTENER is not one:
-// seccomp(2) would return a descriptor, which we would take for a thread's id.
-const loadableFlags = unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+// loadableFlags are the flags that a Filter may carry.
+const loadableFlags = unix.SECCOMP_FILTER_FLAG_LOG | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW |
+	unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 
 // Prog is a decoded [Filter] that can be loaded by a single system call.
 type Prog struct {
@@ -33,6 +34,11 @@ type Prog struct {
 	fprog unix.SockFprog
 	flags uintptr
 }
+
+// HasListener says whether f hands calls to an agent. Such a filter is loaded
+// with [Prog.LoadListener]: seccomp(2) returns a descriptor, which [Prog.Load]
+// would take for the id of a thread.
+func (f *Filter) HasListener() bool { return f.Flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 }
 
 // Prog decodes f, so that [Prog.Load] has nothing left to allocate. It returns
 // an error if f is not a whole program of 1 to 4096 instructions or has flags
@@ -68,6 +74,8 @@ func (f *Filter) check() error {
 			n/insnSize, maxInsns)
 	case f.Flags&^loadableFlags != 0:
 		return fmt.Errorf("seccomp program: unknown flags %#x", f.Flags&^loadableFlags)
+	case f.Flags&unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV != 0 && !f.HasListener():
+		return errors.New("seccomp program: WAIT_KILLABLE_RECV needs a listener")
 	}
 	return nil
 }

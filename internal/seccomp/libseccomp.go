@@ -31,7 +31,7 @@ func LibseccompVersion() string {
 
 // build compiles rs.
 func build(rs *ruleset) (*Filter, error) {
-	flags, err := kernelFlags(rs.flags)
+	flags, err := kernelFlags(rs)
 	if err != nil {
 		return nil, err
 	}
@@ -211,48 +211,56 @@ func export(filter *libseccomp.ScmpFilter) ([]byte, error) {
 	return program, nil
 }
 
-// kernelFlags returns the SECCOMP_FILTER_FLAG_* bits for the flags of a profile.
-func kernelFlags(flags []specs.LinuxSeccompFlag) (uint, error) {
-	if flags == nil {
-		if flagSupported(specs.LinuxSeccompFlagSpecAllow) {
-			return unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, nil
-		}
-		return 0, nil
-	}
+// kernelFlags returns the SECCOMP_FILTER_FLAG_* bits for the flags of a profile
+// and for its use of an agent.
+func kernelFlags(rs *ruleset) (uint, error) {
 	var bits uint
-	for _, flag := range flags {
+	if rs.notifies() {
+		bits |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
+	if rs.flags == nil && flagSupported(specs.LinuxSeccompFlagSpecAllow) {
+		bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	}
+	for _, flag := range rs.flags {
 		if !flagSupported(flag) {
-			return 0, fmt.Errorf("linux.seccomp.flags %q: libseccomp %s on this kernel lacks it; drop the flag", flag, LibseccompVersion())
+			return 0, fmt.Errorf("linux.seccomp.flags %q: this kernel lacks it; drop the flag", flag)
 		}
 		switch flag {
 		case specs.LinuxSeccompFlagLog:
 			bits |= unix.SECCOMP_FILTER_FLAG_LOG
 		case specs.LinuxSeccompFlagSpecAllow:
 			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+		case specs.LinuxSeccompFlagWaitKillableRecv:
+			// The kernel refuses it without a listener.
+			if rs.notifies() {
+				bits |= unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+			}
 		}
-		// The kernel refuses WAIT_KILLABLE_RECV without a listener.
 	}
 	return bits, nil
 }
 
-// flagSupported asks for the API level, which libseccomp has found by trying
-// the kernel. See seccomp_api_get(3).
+// flagSupported asks the kernel: libseccomp, which is not needed for it, may be
+// older and not know the flag.
 func flagSupported(flag specs.LinuxSeccompFlag) bool {
-	level, err := libseccomp.GetAPI()
-	if err != nil {
-		level = 0 // libseccomp before 2.4
-	}
 	switch flag {
 	case flagTSYNC:
 		return true
 	case specs.LinuxSeccompFlagLog:
-		return level >= 3
+		return kernelKnows(unix.SECCOMP_FILTER_FLAG_LOG)
 	case specs.LinuxSeccompFlagSpecAllow:
-		return level >= 4
+		return kernelKnows(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	case specs.LinuxSeccompFlagWaitKillableRecv:
-		return level >= 7
+		return kernelKnows(unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 	}
 	return false
+}
+
+// kernelKnows loads no program at all: flags are judged first, with EINVAL, then
+// the address of the program, with EFAULT.
+func kernelKnows(flags uintptr) bool {
+	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, 0)
+	return errno == unix.EFAULT
 }
 
 // libAction translates a SECCOMP_RET_* value.
@@ -273,6 +281,8 @@ func libAction(ret uint32) libseccomp.ScmpAction {
 		return libseccomp.ActTrace.SetReturnCode(code)
 	case unix.SECCOMP_RET_TRAP:
 		return libseccomp.ActTrap
+	case unix.SECCOMP_RET_USER_NOTIF:
+		return libseccomp.ActNotify
 	}
 	return libseccomp.ActInvalid
 }

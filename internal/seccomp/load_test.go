@@ -161,7 +161,9 @@ func TestProgErrors(t *testing.T) {
 		{"cut off", Filter{Program: make([]byte, 12)}, "seccomp program: 12 bytes are no whole number of instructions"},
 		{"too long", Filter{Program: make([]byte, 4097*8)},
 			"seccomp program: 4097 instructions, the kernel takes 4096; shorten the profile or list fewer architectures"},
-		{"listener", Filter{Program: make([]byte, 8), Flags: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER}, "seccomp program: unknown flags 0x8"},
+		{"who loads decides", Filter{Program: make([]byte, 8), Flags: unix.SECCOMP_FILTER_FLAG_TSYNC}, "seccomp program: unknown flags 0x1"},
+		{"killable wait for nobody", Filter{Program: make([]byte, 8), Flags: unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV},
+			"seccomp program: WAIT_KILLABLE_RECV needs a listener"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(childThreads())
 	case "spawn":
 		os.Exit(childSpawn())
+	case "agent":
+		os.Exit(childAgent())
 	case "hello":
 		fmt.Println("hello")
 	}

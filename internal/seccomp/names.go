@@ -16,8 +16,7 @@ var flagNames = []specs.LinuxSeccompFlag{
 	specs.LinuxSeccompFlagWaitKillableRecv,
 }
 
-// actions maps the spec's actions to what the program returns. NOTIFY is absent:
-// it needs a listener, which this release does not hand out.
+// actions maps the spec's actions to what the program returns.
 var actions = []struct {
 	name specs.LinuxSeccompAction
 	ret  uint32 // SECCOMP_RET_*
@@ -28,6 +27,7 @@ var actions = []struct {
 	{specs.ActKillProcess, unix.SECCOMP_RET_KILL_PROCESS},
 	{specs.ActKillThread, unix.SECCOMP_RET_KILL_THREAD},
 	{specs.ActLog, unix.SECCOMP_RET_LOG},
+	{specs.ActNotify, unix.SECCOMP_RET_USER_NOTIF},
 	{specs.ActTrace, unix.SECCOMP_RET_TRACE},
 	{specs.ActTrap, unix.SECCOMP_RET_TRAP},
 }

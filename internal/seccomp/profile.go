@@ -89,9 +89,6 @@ func parseSyscall(at string, sc *specs.LinuxSyscall) ([]rule, error) {
 // parseAction returns the SECCOMP_RET_* value of an action. As in runc, an errno
 // beside an action that has none is ignored; engines write such profiles.
 func parseAction(at string, name specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
-	if name == specs.ActNotify {
-		return 0, fmt.Errorf("linux.seccomp.listenerPath: not supported yet; replace SCMP_ACT_NOTIFY in %s", at)
-	}
 	i := slices.IndexFunc(actions, func(a struct {
 		name specs.LinuxSeccompAction
 		ret  uint32
@@ -117,11 +114,18 @@ func parseAction(at string, name specs.LinuxSeccompAction, errnoRet *uint) (uint
 	return ret | uint32(errno), nil
 }
 
+// notifies says whether a call may be handed to an agent, which takes a
+// listener to load the filter with.
+func (rs *ruleset) notifies() bool {
+	return rs.action == unix.SECCOMP_RET_USER_NOTIF ||
+		slices.ContainsFunc(rs.rules, func(r rule) bool { return r.action == unix.SECCOMP_RET_USER_NOTIF })
+}
+
 // permits says whether a call with this answer is carried out, or left to a
-// tracer that can answer ENOSYS itself.
+// tracer or an agent that can answer ENOSYS itself.
 func permits(ret uint32) bool {
 	switch ret & unix.SECCOMP_RET_ACTION_FULL {
-	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG, unix.SECCOMP_RET_TRACE:
+	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG, unix.SECCOMP_RET_TRACE, unix.SECCOMP_RET_USER_NOTIF:
 		return true
 	}
 	return false

@@ -33,8 +33,9 @@ func (d *Dir) HasFIFO() bool {
 }
 
 // ReleaseFIFO lets init go on and removes the fifo: created becomes running.
-// [ErrNotRunning] where init is gone.
-func (d *Dir) ReleaseFIFO() error {
+// [ErrNotRunning] where init is gone. With untilExec it waits until init has
+// executed the program, or has ended.
+func (d *Dir) ReleaseFIFO(untilExec bool) error {
 	path := filepath.Join(d.path, fifoFile)
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENXIO) {
@@ -51,5 +52,15 @@ func (d *Dir) ReleaseFIFO() error {
 	if _, err := unix.Write(fd, []byte{0}); err != nil {
 		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
-	return nil
+	if !untilExec {
+		return nil
+	}
+	// Init is the last that could read, and execve closes its end: POLLERR,
+	// which needs not be asked for, see poll(2).
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, -1)
+		if err != unix.EINTR { //nolint:errorlint // a bare errno
+			return os.NewSyscallError("poll", err)
+		}
+	}
 }

@@ -48,7 +48,14 @@ type State struct {
 	// HasProcess is false for a config.json without process: not startable.
 	HasProcess bool `json:"hasProcess,omitempty"`
 
+	// ExecCPUAffinity is process.execCPUAffinity, for what is executed in the
+	// container later; nil for none.
+	ExecCPUAffinity *specs.CPUAffinity `json:"execCPUAffinity,omitempty"`
+
 	Cgroup Cgroup `json:"cgroup"`
+	// Resctrl are directories of the resctrl file system to be removed with
+	// the container, in this order.
+	Resctrl []string `json:"resctrl,omitempty"`
 	// Hooks are those that run after create: poststart and poststop.
 	Hooks specs.Hooks `json:"hooks,omitzero"`
 
@@ -83,14 +90,18 @@ type Dir struct {
 	f    *os.File
 }
 
-// CheckID tells whether id may name a container: letters, digits, "_", "+",
-// "-" and, not first, "." as in runc and crun, at most 1024 bytes.
+// maxID leaves room for the endings of file names, which have 255 bytes.
+const maxID = 240
+
+// CheckID tells whether id may name a container: letters, digits, "_", "+", "-"
+// and, not first, "." as in runc and crun, at most 240 bytes, for files are
+// called after it.
 func CheckID(id string) error {
 	const hint = "use letters, digits and _ + - ."
-	if id == "" || len(id) > 1024 || id[0] == '.' {
+	if id == "" || len(id) > maxID || id[0] == '.' {
 		return fmt.Errorf("container id %q: invalid; %s", shorten(id), hint)
 	}
-	for _, c := range []byte(id) {
+	for _, c := range id {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9',
 			c == '_', c == '+', c == '-', c == '.':
@@ -129,7 +140,12 @@ func Create(runtimeRoot, id string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d, d.lock()
+	err = d.lock()
+	if errors.Is(err, ErrNotExist) {
+		// A delete --force of the same id came between.
+		return Create(runtimeRoot, id)
+	}
+	return d, err
 }
 
 // Open opens the state dir of a container, to read. [ErrNotExist] where there

@@ -19,7 +19,13 @@ type Setup struct {
 	// with the caller's rights and in the caller's mount namespace.
 	TreeMounts []int `json:"treeMounts,omitempty"`
 	// Preserve is how many descriptors from 3 on the program keeps.
-	Preserve     int  `json:"preserve,omitempty"`
+	Preserve int `json:"preserve,omitempty"`
+	// ListenFDs is how many of them are sockets that a service manager passed
+	// to the runtime, ListenFDNames what it called them; see sd_listen_fds(3).
+	ListenFDs     int    `json:"listenFDs,omitempty"`
+	ListenFDNames string `json:"listenFDNames,omitempty"`
+	// NoPivot keeps the host's root below the container's.
+	NoPivot      bool `json:"noPivot,omitempty"`
 	NoNewKeyring bool `json:"noNewKeyring,omitempty"`
 	// Bundle is for the state that hooks get.
 	Bundle string `json:"bundle"`

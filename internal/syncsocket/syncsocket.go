@@ -13,6 +13,8 @@
 //	prestart, createRuntime
 //	 ── Proceed ──────────────────────▶
 //	                                    createContainer, pivot, everything else
+//	 ◀── Seccomp (with an agent only) ─
+//	 ── Proceed ──────────────────────▶
 //	 ◀── Ready ───────────────────────
 //
 // Instead of any of its messages init may send Failed. Until it has sent Ready
@@ -41,6 +43,7 @@ const (
 	Console  Kind = "console"
 	Hooks    Kind = "hooks"
 	Proceed  Kind = "proceed"
+	Seccomp  Kind = "seccomp"
 	Ready    Kind = "ready"
 	Failed   Kind = "failed"
 )
@@ -195,6 +198,9 @@ func (s *Socket) receiveFiles() ([]*os.File, error) {
 	var data [1]byte
 	control := make([]byte, unix.CmsgSpace(4*maxFiles))
 	_, n, flags, _, err := unix.Recvmsg(int(s.f.Fd()), data[:], control, unix.MSG_CMSG_CLOEXEC)
+	if errors.Is(err, unix.ECONNRESET) {
+		return nil, io.EOF
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("receive descriptors", err)
 	}

@@ -1,0 +1,204 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"eggrun/internal/state"
+	"eggrun/spec"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestSetCgroupPath(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		systemd bool
+		path    string
+		want    cgroups.Cgroup
+		wantErr string
+	}{
+		{false, "", cgroups.Cgroup{Name: "id"}, ""},
+		{false, "/a/b", cgroups.Cgroup{Path: "/a/b"}, ""},
+		{false, "a/b/", cgroups.Cgroup{Path: "a/b"}, ""},
+		{false, "/a/../../../b", cgroups.Cgroup{Path: "/b"}, ""},
+		{false, "../../b", cgroups.Cgroup{Path: "b"}, ""},
+		{false, "/", cgroups.Cgroup{}, `linux.cgroupsPath "/": names no cgroup`},
+		{false, "a/..", cgroups.Cgroup{}, `linux.cgroupsPath "a/..": names no cgroup`},
+		{false, "..", cgroups.Cgroup{}, `linux.cgroupsPath "..": names no cgroup`},
+		{false, "a.slice:b:c", cgroups.Cgroup{Path: "a.slice:b:c"}, ""},
+		{true, "", cgroups.Cgroup{ScopePrefix: "eggrun", Name: "id"}, ""},
+		{true, "a.slice:b:c", cgroups.Cgroup{Parent: "a.slice", ScopePrefix: "b", Name: "c"}, ""},
+		{true, "::c", cgroups.Cgroup{Name: "c"}, ""},
+		{true, "/a/b", cgroups.Cgroup{}, `linux.cgroupsPath "/a/b": want slice:prefix:name with the systemd cgroup manager`},
+		{true, "a:b", cgroups.Cgroup{}, `linux.cgroupsPath "a:b": want slice:prefix:name with the systemd cgroup manager`},
+		{true, "a:b:c:d", cgroups.Cgroup{}, `linux.cgroupsPath "a:b:c:d": want slice:prefix:name with the systemd cgroup manager`},
+	} {
+		config := cgroups.Cgroup{Systemd: tt.systemd}
+		err := setCgroupPath(&config, "id", tt.path)
+		if tt.wantErr != "" {
+			if err == nil || err.Error() != tt.wantErr {
+				t.Errorf("%q: error %v, want %s", tt.path, err, tt.wantErr)
+			}
+			continue
+		}
+		tt.want.Systemd = tt.systemd
+		if err != nil || !reflect.DeepEqual(config, tt.want) {
+			t.Errorf("%q: %+v, error %v, want %+v", tt.path, config, err, tt.want)
+		}
+	}
+}
+
+func TestNoCgroup(t *testing.T) {
+	t.Parallel()
+	m, err := newCgroup("id", ManagerDisabled, false, &spec.Plan{CgroupsPath: "/"})
+	if m != nil || err != nil {
+		t.Errorf("disabled: %v, %v", m, err)
+	}
+	for _, s := range []state.Cgroup{{Manager: ManagerDisabled, Paths: map[string]string{"": "/x"}}, {Manager: ManagerCgroupfs}} {
+		m, err := openCgroup(&state.State{Cgroup: s})
+		if m != nil || err != nil {
+			t.Errorf("%+v: %v, %v", s, m, err)
+		}
+	}
+	if err := checkFresh(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// fakeCgroup is a cgroup that remembers what it was told. Like the library's
+// manager for v2, and unlike that for v1, it takes every Set for its
+// configuration.
+type fakeCgroup struct {
+	cgroups.Manager
+	config     cgroups.Cgroup
+	isV2       bool
+	told       []string
+	sets       []*cgroups.Resources
+	fail       error
+	pids       []int
+	frozen, is bool
+}
+
+func (f *fakeCgroup) Apply(pid int) error {
+	f.told = append(f.told, fmt.Sprint("apply ", pid))
+	return f.fail
+}
+
+func (f *fakeCgroup) Set(r *cgroups.Resources) error {
+	f.told = append(f.told, "set")
+	copied := *r
+	f.sets = append(f.sets, &copied)
+	if f.isV2 {
+		f.config.Resources = r
+	}
+	return nil
+}
+
+func (f *fakeCgroup) GetCgroups() (*cgroups.Cgroup, error) { return &f.config, nil }
+func (f *fakeCgroup) Exists() bool                         { return f.is }
+func (f *fakeCgroup) Path(string) string                   { return "/cgroup" }
+func (f *fakeCgroup) GetAllPids() ([]int, error)           { return f.pids, nil }
+func (f *fakeCgroup) GetFreezerState() (cgroups.FreezerState, error) {
+	if f.frozen {
+		return cgroups.Frozen, nil
+	}
+	return cgroups.Thawed, nil
+}
+
+// TestLimits needs every limit to be set, those that the runtime could break
+// in the second step.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	pids := int64(1)
+	full := cgroups.Resources{
+		Memory: 1, MemorySwap: 2, MemoryReservation: 3, PidsLimit: &pids, MemoryCheckBeforeUpdate: true,
+		CpuShares: 4, CpuQuota: 5, OomKillDisable: true,
+		Unified: map[string]string{"memory.max": "6", "memory.high": "7", "pids.max": "8", "cpu.weight": "9", "io.max": "10"},
+	}
+	early := full
+	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit = 0, 0, 0, nil
+	early.Unified = map[string]string{"cpu.weight": "9", "io.max": "10"}
+	late := cgroups.Resources{
+		Memory: 1, MemorySwap: 2, MemoryReservation: 3, PidsLimit: &pids, MemoryCheckBeforeUpdate: true, SkipDevices: true,
+		Unified: map[string]string{"memory.max": "6", "memory.high": "7", "pids.max": "8"},
+	}
+	for _, tt := range []struct {
+		name string
+		in   cgroups.Resources
+		want []*cgroups.Resources
+	}{
+		{"none", cgroups.Resources{}, []*cgroups.Resources{{}}},
+		{"all", full, []*cgroups.Resources{&early, &late}},
+		{"pids only", cgroups.Resources{PidsLimit: &pids}, []*cgroups.Resources{{}, {PidsLimit: &pids, SkipDevices: true}}},
+		{"no limit of memory", cgroups.Resources{Memory: -1, MemorySwap: -1}, []*cgroups.Resources{{}, {Memory: -1, MemorySwap: -1, SkipDevices: true}}},
+		{
+			"only a file of v2", cgroups.Resources{Unified: map[string]string{"memory.max": "6"}},
+			[]*cgroups.Resources{{}, {SkipDevices: true, Unified: map[string]string{"memory.max": "6"}}},
+		},
+	} {
+		for _, isV2 := range []bool{false, true} {
+			resources := tt.in
+			m := &fakeCgroup{isV2: isV2, config: cgroups.Cgroup{Resources: &resources}}
+			c := &creation{cgroup: m}
+			// As create does it: each time from the manager's configuration.
+			if err := errors.Join(joinCgroup(m, 7, c.resources()), lateLimits(m, c.resources())); err != nil {
+				t.Fatal(err)
+			}
+			if m.told[0] != "apply 7" {
+				t.Errorf("%s: %q", tt.name, m.told)
+			}
+			if !reflect.DeepEqual(m.sets, tt.want) {
+				t.Errorf("%s, v2 %v: limits", tt.name, isV2)
+				for _, set := range m.sets {
+					t.Logf("%+v", set)
+				}
+			}
+			if !reflect.DeepEqual(resources, tt.in) {
+				t.Errorf("%s, v2 %v: the configuration has changed", tt.name, isV2)
+			}
+		}
+	}
+}
+
+func TestJoinCgroupErrors(t *testing.T) {
+	t.Parallel()
+	m := &fakeCgroup{fail: cgroups.ErrRootless}
+	if err := joinCgroup(m, 7, &cgroups.Resources{}); err != nil || len(m.sets) != 1 {
+		t.Errorf("without rights, as allowed: %v, %q", err, m.told)
+	}
+	m = &fakeCgroup{fail: errors.New("no")}
+	if err := joinCgroup(m, 7, &cgroups.Resources{}); fmt.Sprint(err) != "cgroup: no" || len(m.sets) != 0 {
+		t.Errorf("refused: %v, %q", err, m.told)
+	}
+}
+
+func TestCheckFresh(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		m    *fakeCgroup
+		want string
+	}{
+		{"new", &fakeCgroup{}, "<nil>"},
+		{"empty", &fakeCgroup{is: true}, "<nil>"},
+		{"in use", &fakeCgroup{is: true, pids: []int{1, 2}}, `cgroup "/cgroup": not empty, 2 processes in it; choose another linux.cgroupsPath`},
+		{"frozen", &fakeCgroup{is: true, frozen: true}, `cgroup "/cgroup": frozen; thaw it first`},
+	} {
+		if err := checkFresh(tt.m); fmt.Sprint(err) != tt.want {
+			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestHierarchiesUnasked(t *testing.T) {
+	t.Parallel()
+	// No process has this pid: nothing is looked at.
+	h, err := hierarchies(1<<30, &spec.Plan{Mounts: []spec.Mount{{Type: "proc"}}, Namespaces: []spec.Namespace{{Type: specs.CgroupNamespace}}})
+	if err != nil || h.Unified || len(h.V1)+len(h.Trees) != 0 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}

@@ -1,0 +1,104 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"eggrun/internal/linux"
+	"eggrun/spec"
+
+	"golang.org/x/sys/unix"
+)
+
+// cloneTrees returns detached copies of the sources of all bind mounts, and the
+// mounts' indices. They are made here, with the rights and in the mount
+// namespace of the caller, where init, in a user namespace, might not get at
+// them. The caller closes them, also on an error.
+func (c *creation) cloneTrees() (indices []int, trees []*os.File, err error) {
+	mapper := idMapper{initPID: c.child.PID}
+	defer mapper.close()
+	for i := range c.plan.Mounts {
+		m := &c.plan.Mounts[i]
+		if !m.IsBind() {
+			continue
+		}
+		tree, err := linux.CloneTree(m.Source, m.Recursive)
+		if err != nil {
+			err = fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, errors.Unwrap(err))
+			if errors.Is(err, os.ErrNotExist) {
+				err = fmt.Errorf("%w; create it on the host or drop the volume", err)
+			}
+			return indices, trees, err
+		}
+		indices, trees = append(indices, i), append(trees, tree)
+		if m.IDMap == nil {
+			continue
+		}
+		if err := mapper.apply(tree, m.IDMap); err != nil {
+			return indices, trees, fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
+		}
+	}
+	return indices, trees, nil
+}
+
+// idMapper makes id-mapped mounts of detached trees.
+type idMapper struct {
+	initPID int
+	// made are the user namespaces of mappings that came before: engines map
+	// all volumes of a container alike.
+	made []mapping
+}
+
+type mapping struct {
+	*spec.IDMap
+	userNS *os.File
+}
+
+func (m *idMapper) close() {
+	for _, made := range m.made {
+		made.userNS.Close()
+	}
+}
+
+// apply maps a tree that is attached to nothing yet.
+func (m *idMapper) apply(tree *os.File, idMap *spec.IDMap) error {
+	userNS, err := m.userNamespace(idMap)
+	if err != nil {
+		return fmt.Errorf("id-mapped: %w", err)
+	}
+	err = linux.SetIDMap(tree, userNS, idMap.Recursive)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("id-mapped: %w; its file system cannot map ids, use one that can or drop idmap", errors.Unwrap(err))
+	case errors.Is(err, unix.EPERM):
+		return errors.New("id-mapped: needs CAP_SYS_ADMIN where its file system was mounted, and one that is not mapped already (EPERM)")
+	case err != nil:
+		return fmt.Errorf("id-mapped: %w", errors.Unwrap(err))
+	}
+	return nil
+}
+
+// userNamespace returns a user namespace with those mappings, the container's
+// own where there are none.
+func (m *idMapper) userNamespace(idMap *spec.IDMap) (*os.File, error) {
+	for _, made := range m.made {
+		if slices.Equal(made.UIDs, idMap.UIDs) && slices.Equal(made.GIDs, idMap.GIDs) {
+			return made.userNS, nil
+		}
+	}
+	var userNS *os.File
+	var err error
+	if idMap.UIDs == nil {
+		userNS, err = os.Open("/proc/" + strconv.Itoa(m.initPID) + "/ns/user")
+	} else {
+		userNS, err = linux.NewUserNamespace(func(pid int) error { return mapIDs(pid, idMap.UIDs, idMap.GIDs) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.made = append(m.made, mapping{idMap, userNS})
+	return userNS, nil
+}

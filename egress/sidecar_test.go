@@ -1,0 +1,310 @@
+package egress
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"eggrun/internal/linux"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSidecarIsBare looks at what the process is and has.
+func TestSidecarIsBare(t *testing.T) {
+	needRoot(t)
+	w := newWorld(t, false)
+	w.tunnel(t)
+	pid := w.sidecar.PID
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		wantEqual(t, set, statusField(t, pid, set), "0000000000000000")
+	}
+	wantEqual(t, "no_new_privs", statusField(t, pid, "NoNewPrivs"), "1")
+	stat := strings.Fields(procFile(t, pid, "stat"))
+	wantEqual(t, "parent, group, session", stat[3:6], fmt.Sprint([]int{os.Getpid(), pid, pid}))
+	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	wantEqual(t, "working directory, error", fmt.Sprint(cwd, " ", err), "/ <nil>")
+	wantEqual(t, "environment", procFile(t, pid, "environ"), "")
+	wantEqual(t, "arguments", procFile(t, pid, "cmdline"),
+		"eggrun\x00sidecar\x00/run/state/"+strings.TrimSuffix(filepath.Base(w.audit), ".jsonl")+"\x00")
+	// A test never runs on the thread that was thrown away.
+	own := procFile(t, "thread-self", "status")
+	if !strings.Contains(own, "NoNewPrivs:\t0\n") || strings.Contains(own, "CapPrm:\t0000000000000000\n") {
+		t.Errorf("the caller lost rights:\n%s", own)
+	}
+	t.Run("descriptors", func(t *testing.T) { wantDescriptors(t, w) })
+	info, err := os.Stat(w.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "mode of the audit", info.Mode(), os.FileMode(0o600))
+	info, err = os.Stat(filepath.Dir(w.audit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "mode of its directory", info.Mode().Perm(), os.FileMode(0o700))
+}
+
+// wantDescriptors needs the sidecar to hold what it was given and, once no
+// client is left, one socket.
+func wantDescriptors(t *testing.T, w *world) {
+	expected := []string{"/dev/null", "/dev/null", "/dev/null", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[pidfd]", w.audit, "socket"}
+	slices.Sort(expected)
+	var got []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%q, want %q", got, expected)
+		}
+	}()
+	eventually(t, "the descriptors that are expected", func() bool {
+		got = nil
+		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", w.sidecar.PID))
+		for _, path := range paths {
+			target, err := os.Readlink(path)
+			switch kind, _, _ := strings.Cut(target, ":["); {
+			case err != nil:
+			case kind == "socket":
+				got = append(got, kind)
+			case kind == "pipe":
+				// Those of splice, kept for the next tunnel.
+			default:
+				got = append(got, target)
+			}
+		}
+		slices.Sort(got)
+		return len(got) <= len(expected)+2 && containsAll(got, expected)
+	})
+}
+
+// containsAll tells whether got is expected and at most the two sockets of the
+// tunnel that the test has open.
+func containsAll(got, expected []string) bool {
+	rest := slices.Clone(got)
+	for _, want := range expected {
+		i := slices.Index(rest, want)
+		if i < 0 {
+			return false
+		}
+		rest = slices.Delete(rest, i, i+1)
+	}
+	return !slices.ContainsFunc(rest, func(s string) bool { return s != "socket" })
+}
+
+// TestSidecarServes has one target allowed and one refused, and both in the
+// audit.
+func TestSidecarServes(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	needRoot(t)
+	w := newWorld(t, true)
+	conn, _ := w.tunnel(t)
+	_, _, status := w.connect(t, "bad.example:443")
+	wantEqual(t, "status", status, "HTTP/1.1 403 eggrun: bad.example:443 not on the allowlist")
+	// Loopback is not allowed as such, only that port.
+	_, _, status = w.connect(t, "127.0.0.1:1")
+	wantEqual(t, "status", status, "HTTP/1.1 403 eggrun: 127.0.0.1:1 port not on the allowlist")
+	conn.Close()
+	var lines []map[string]any
+	eventually(t, "four lines of audit", func() bool {
+		text, err := os.ReadFile(w.audit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = nil
+		for line := range strings.Lines(string(text)) {
+			var record map[string]any
+			if err := json.Unmarshal([]byte(line), &record); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			lines = append(lines, record)
+		}
+		return len(lines) >= 4
+	})
+	id := strings.TrimSuffix(filepath.Base(w.audit), ".jsonl")
+	var decisions []string
+	for _, line := range lines {
+		wantEqual(t, "container", line["container"], id)
+		if decision, ok := line["decision"]; ok {
+			decisions = append(decisions, fmt.Sprintf("%v %v:%v", decision, line["host"], line["port"]))
+		}
+	}
+	slices.Sort(decisions)
+	wantEqual(t, "decisions", decisions, []string{"allow " + w.origin, "deny 127.0.0.1:1", "deny bad.example:443"})
+}
+
+// TestSidecarEndsWithInit needs the sidecar to live as long as init does, also
+// through a garbage collection, and no longer.
+func TestSidecarEndsWithInit(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	needRoot(t)
+	w := newWorld(t, true)
+	conn, in := w.tunnel(t)
+	// Go collects garbage at the latest when 4 MB have been allocated.
+	for range 300 {
+		c, _, status := w.connect(t, "bad.example:443")
+		if !strings.HasPrefix(status, "HTTP/1.1 403") {
+			t.Fatal(status)
+		}
+		c.Close()
+	}
+	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", w.sidecar.PID, initFD))
+	wantEqual(t, "descriptor of init, error", fmt.Sprint(target, " ", err), "anon_inode:[pidfd] <nil>")
+	if !w.sidecar.Alive() {
+		t.Fatal("the sidecar ended before init")
+	}
+	if err := w.init.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// Not reaped yet: a zombie is no more a container.
+	status := w.reap(t)
+	wantEqual(t, "status", status, 0)
+	w.wantRefused(t)
+	rest, _ := io.ReadAll(in)
+	wantEqual(t, "rest of the tunnel", string(rest), "")
+	conn.Close()
+}
+
+// TestSidecarKilled needs clients to be refused at once, not to wait, when the
+// sidecar is gone.
+func TestSidecarKilled(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	needRoot(t)
+	w := newWorld(t, true)
+	_, in := w.tunnel(t)
+	w.kill(t)
+	w.wantRefused(t)
+	if rest, _ := io.ReadAll(in); len(rest) > 0 {
+		t.Errorf("rest of the tunnel %q", rest)
+	}
+}
+
+// TestStartSidecarErrors needs an error to leave no process.
+func TestStartSidecarErrors(t *testing.T) {
+	needRoot(t)
+	pidfd, err := linux.PidfdOpen(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), os.MkdirAll(filepath.Join(dir, "eggrun/dir.jsonl"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("elsewhere", filepath.Join(dir, "eggrun/link.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	_, socket := listen(t)
+	defer socket.Close()
+	for _, tt := range []struct {
+		name, id, state string
+		domain          string
+		listener        *os.File
+		want            string
+	}{
+		{"bad domain", "a", dir, "bad domain", socket, "^sidecar ended: .*bad domain"},
+		{"no listener", "a", dir, "good.example", null, "^sidecar ended: .*socket operation on non-socket"},
+		{"no directory", "a", filepath.Join(dir, "file"), "good.example", socket, "^audit log: .*not a directory"},
+		{"relative", "a", "relative", "good.example", socket, "^audit log: neither XDG_STATE_HOME nor HOME is set$"},
+		{"directory for the log", "dir", dir, "good.example", socket, "^audit log: .*is a directory"},
+		{"link for the log", "link", dir, "good.example", socket, "^audit log: .*too many levels of symbolic links"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("XDG_STATE_HOME", tt.state)
+			_, err := StartSidecar(&SidecarOptions{ID: tt.id, Domains: []string{tt.domain}, Listener: tt.listener, Init: pidfd, Rootless: true})
+			if err == nil || !regexp.MustCompile(tt.want).MatchString(err.Error()) {
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+			var info unix.Siginfo
+			if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); !errors.Is(err, unix.ECHILD) {
+				t.Errorf("a child is left (%v)", err)
+			}
+		})
+	}
+}
+
+// TestSidecarChecksItself starts it with rights that it must not have.
+func TestSidecarChecksItself(t *testing.T) {
+	needRoot(t)
+	run := func() (string, error) {
+		_, socket := listen(t)
+		defer socket.Close()
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return "", err
+		}
+		control, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+		defer control.Close()
+		cmd := exec.Command("/proc/self/exe", "sidecar")
+		cmd.ExtraFiles = []*os.File{socket, socket, socket, theirs}
+		err = cmd.Start()
+		theirs.Close()
+		if err != nil {
+			return "", err
+		}
+		if err := unix.Shutdown(fds[0], unix.SHUT_WR); err != nil {
+			return "", err
+		}
+		answer, err := io.ReadAll(control)
+		_ = cmd.Wait() // it fails
+		return string(answer), err
+	}
+	answer, err := run()
+	wantEqual(t, "with everything", fmt.Sprint(answer, err), "the sidecar has capabilities\n<nil>")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // thrown away
+		none := linux.NewCapabilitySets(nil)
+		if err := errors.Join(none.DropBounding(), none.Apply(false)); err != nil {
+			t.Error(err)
+			return
+		}
+		answer, err := run()
+		wantEqual(t, "without capabilities", fmt.Sprint(answer, err), "the sidecar lacks no_new_privs\n<nil>")
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			t.Error(err)
+		}
+		// It comes as far as its empty configuration.
+		answer, err = run()
+		wantEqual(t, "bare", fmt.Sprint(answer, err), "unexpected end of JSON input\n<nil>")
+	}()
+	<-done
+}
+
+// TestSidecarWithoutRoot is started by somebody who has no right to lose.
+func TestSidecarWithoutRoot(t *testing.T) {
+	if os.Getenv(childEnv) == t.Name() {
+		w := newWorld(t, true)
+		w.tunnel(t)
+		wantEqual(t, "CapPrm", statusField(t, w.sidecar.PID, "CapPrm"), "0000000000000000")
+		wantEqual(t, "no_new_privs", statusField(t, w.sidecar.PID, "NoNewPrivs"), "1")
+		return
+	}
+	needRoot(t)
+	const nobody = 65534
+	dir := t.TempDir()
+	if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), "XDG_STATE_HOME="+dir, "TMPDIR="+dir)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,118 @@
+package initproc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestAncestorsCannotBeReplaced is the seed's fault that the directory above a
+// covered file could be renamed and a new tree put in its place.
+func TestAncestorsCannotBeReplaced(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		for _, tt := range []struct{ name, option, attack string }{
+			{"deny-write, parent", "--deny-write", "mv a/b/proj away && mkdir a/b/proj"},
+			{"deny-write, further up", "--deny-write", "mv a away && mkdir -p a/b/proj"},
+			{"deny", "--deny", "mv a/b away && mkdir -p a/b/proj"},
+			{"deny, exchanged", "--deny", "mkdir -p evil/proj && $0 agent do exchange evil a/b"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				tr := newTree(t, c)
+				policy := tr.write("work/a/b/proj/egg.yaml", "policy")
+				l := sh(c, "exec >/dev/null 2>&1; "+tt.attack+" && echo evil >a/b/proj/egg.yaml; true")
+				l.command = append(l.command, selfPath(t))
+				l.dir = tr.path("work")
+				l.with(tt.option, policy).mustPrint(t, "")
+				if got := tr.read("work/a/b/proj/egg.yaml"); got != "policy" {
+					t.Errorf("the file now holds %q", got)
+				}
+				l.mustPrint(t, "")
+				if got := tr.read("work/a/b/proj/egg.yaml"); got != "evil\n" {
+					t.Errorf("control: the file now holds %q", got)
+				}
+			})
+		}
+	})
+}
+
+// TestHomeCannotBeReplaced is the same for the read-only home directory.
+func TestHomeCannotBeReplaced(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		tr := newTree(t, c)
+		tr.write("users/u/.profile", "good")
+		home := tr.path("users/u")
+		l := sh(c, "exec 2>/dev/null; mv users away && mkdir -p users/u && echo evil >users/u/.profile; true")
+		l.dir = tr.dir
+		l.with("--home", home).mustPrint(t, "")
+		if got := tr.read("users/u/.profile"); got != "good" {
+			t.Errorf("the file now holds %q", got)
+		}
+		l.mustPrint(t, "")
+		if got := tr.read("users/u/.profile"); got != "evil\n" {
+			t.Errorf("control: the file now holds %q", got)
+		}
+	})
+}
+
+// TestPinnedDirectoriesWork uses what was pinned.
+func TestPinnedDirectoriesWork(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		tr := newTree(t, c)
+		hook := tr.write("work/.git/hooks/pre", "hook")
+		tr.write("work/.git/config", "config")
+		l := sh(c, `set -e; cd .git; cat config hooks/pre; echo x >index.lock; mv index.lock index; rm config; mkdir objects; cd ..; mv plain moved; pwd`,
+			"--deny-write", filepath.Dir(hook))
+		l.dir = tr.path("work")
+		tr.mkdir("work/plain")
+		l.mustPrint(t, "confighook"+l.dir+"\n")
+		if !tr.exists("work/.git/index") || !tr.exists("work/moved") || tr.exists("work/.git/config") {
+			t.Error("something was not done")
+		}
+	})
+}
+
+// TestReplaceableLink is about links on the way to a denied path.
+func TestReplaceableLink(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		tr := newTree(t, c)
+		tr.write("real/proj/egg.yaml", "policy")
+		link := tr.link(tr.path("real"), "link")
+		tr.mkdir("home/d")
+		indirect := tr.link("../../link/proj", "home/d/indirect")
+		for _, path := range []string{link, link + "/proj/egg.yaml", indirect, indirect + "/egg.yaml"} {
+			for _, option := range []string{"--deny", "--deny-write"} {
+				l := sh(c, "rm "+link+" && mkdir -p "+link+"/proj && echo evil >"+link+"/proj/egg.yaml", "--home", tr.home)
+				l.with(append(l.options, option, path)...).mustRefuse(t, fmt.Sprintf(
+					"cannot enforce %s %q: the program could replace the link %q on the way; name what it leads to", option, path, link))
+			}
+		}
+		sh(c, "rm "+link+" && mkdir -p "+link+"/proj && echo evil >"+link+"/proj/egg.yaml && cat "+indirect+"/egg.yaml",
+			"--home", tr.home).mustPrint(t, "evil\n")
+
+		// Nobody could replace this one; what it leads to is denied.
+		tr.check(os.RemoveAll(link))
+		inHome := tr.link(tr.path("real/proj"), "home/inhome")
+		sh(c, "cat "+inHome+"/egg.yaml "+tr.path("real/proj/egg.yaml")+" 2>/dev/null", "--home", tr.home,
+			"--deny", inHome+"/egg.yaml").mustPrint(t, "")
+	})
+}
+
+// TestLinkOfTheSystem is denied through a link of root's directory.
+func TestLinkOfTheSystem(t *testing.T) {
+	t.Parallel()
+	for _, c := range []caller{realRoot(), nsUser()} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.need(t)
+			needRoot(t)
+			tr := newTree(t, caller{fileUID: 0})
+			secret := tr.write("run/secret", "secret")
+			tr.link("run", "varrun")
+			l := sh(c, "exec 2>/dev/null; cat "+secret+" "+tr.path("varrun/secret")+"; true")
+			l.mustPrint(t, "secretsecret")
+			l.with("--deny", tr.path("varrun/secret")).mustPrint(t, "")
+		})
+	}
+}

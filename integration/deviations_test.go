@@ -1,0 +1,14 @@
+package integration
+
+// deviations are the tests that a runtime is known to fail, with the reason.
+// A test without a line here that runc fails is wrong.
+var deviations = map[string]map[string]string{
+	"runc": { // Debian's 1.1.5
+		"TestConsoleLongPath":         "dials the path as it is: invalid argument",
+		"TestDevicesDoNotFollowLinks": "CVE-2026-41579: makes links through the image's /dev on the host",
+		"TestDomainname":              "the field came with runtime-spec 1.1; runc ignores it before 1.2",
+		"TestHookFails/poststart":     "runs poststart in create until 1.6",
+		"TestPersonality":             "the field came with runc 1.2",
+		"TestTimeNamespace":           "time namespaces came with runc 1.2",
+	},
+}

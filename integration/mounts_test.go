@@ -1,0 +1,270 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// TestMountOptions mounts something at /mnt and looks at the line of
+// /proc/self/mountinfo, or at what a write does.
+func TestMountOptions(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		mount   specs.Mount
+		options string // wanted among the options of the mount
+		super   string // wanted among those of the file system
+		script  string // instead of mountinfo
+		want    string
+	}{
+		{name: "tmpfs", mount: specs.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "size=64k", "mode=700"}}, options: "rw,nosuid,nodev,noexec", super: "size=64k"},
+		{name: "tmpfs mode", mount: specs.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1770"}}, script: "stat -c %a /mnt", want: "1770"},
+		{name: "tmpfs read-only", mount: specs.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"ro"}}, options: "ro"},
+		{name: "tmpfs strictatime", mount: specs.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"strictatime"}}, options: "rw"},
+		{name: "proc", mount: specs.Mount{Type: "proc", Source: "proc", Destination: "/proc"}, script: "readlink /proc/self/exe", want: "/bin/busybox"},
+		{name: "sysfs", mount: specs.Mount{Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid"}}, options: "ro,nosuid"},
+		{name: "mqueue", mount: specs.Mount{Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "nodev", "noexec"}}, options: "rw,nosuid,nodev,noexec"},
+		{name: "devpts", mount: specs.Mount{Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}}, script: "ls /mnt", want: "ptmx"},
+		{name: "bind", mount: specs.Mount{Type: "bind", Options: []string{"bind"}}, script: "cat /mnt/file; echo new >/mnt/new && echo written", want: "text\nwritten"},
+		{name: "bind without a type", mount: specs.Mount{Options: []string{"rbind"}}, script: "cat /mnt/file", want: "text"},
+		{name: "bind of none", mount: specs.Mount{Type: "none", Options: []string{"bind"}}, script: "cat /mnt/file", want: "text"},
+		{name: "bind read-only", mount: specs.Mount{Type: "bind", Options: []string{"bind", "ro"}}, options: "ro"},
+		{name: "rbind read-only write", mount: specs.Mount{Type: "bind", Options: []string{"rbind", "ro"}}, script: "echo new 2>&1 >/mnt/new || cat /mnt/file", want: "/bin/sh: can't create /mnt/new: Read-only file system\ntext"},
+		{name: "bind with flags", mount: specs.Mount{Type: "bind", Options: []string{"bind", "nosuid", "nodev", "noexec"}}, options: "rw,nosuid,nodev,noexec"},
+		{name: "bind noatime", mount: specs.Mount{Type: "bind", Options: []string{"bind", "noatime"}}, options: "noatime"},
+		{name: "missing target", mount: specs.Mount{Destination: "/a/b/c", Type: "bind", Options: []string{"bind"}}, script: "cat /a/b/c/file", want: "text"},
+		{name: "deep tmpfs target", mount: specs.Mount{Destination: "/a/b/c", Type: "tmpfs", Source: "tmpfs"}, script: "touch /a/b/c/x; ls /a/b/c", want: "x"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			each(t, func(t *testing.T, l *lab) {
+				mount := tt.mount
+				if mount.Destination == "" {
+					mount.Destination = "/mnt"
+				}
+				if mount.Source == "" {
+					mount.Source = makeDir(t, filepath.Join(l.dir, "volume"))
+					writeFile(t, filepath.Join(mount.Source, "file"), "text\n", 0o644)
+				}
+				script := tt.script
+				if script == "" {
+					script = "grep ' " + mount.Destination + " ' /proc/self/mountinfo"
+				}
+				got := l.output(script, addMounts(mount))
+				if tt.script != "" {
+					equal(t, "output", got, tt.want)
+					return
+				}
+				fields := strings.Fields(got)
+				wantOptions(t, "mount", fields[5], tt.options)
+				wantOptions(t, "file system", fields[len(fields)-1], tt.super)
+			})
+		})
+	}
+}
+
+func wantOptions(t *testing.T, what, got, want string) {
+	t.Helper()
+	for option := range strings.SplitSeq(want, ",") {
+		if option != "" && !strings.Contains(","+got+",", ","+option+",") {
+			t.Errorf("options of the %s: %q lacks %q", what, got, option)
+		}
+	}
+}
+
+// TestRootReadonly also checks that mounts on a read-only root stay writable.
+func TestRootReadonly(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		volume := makeDir(t, filepath.Join(l.dir, "volume"))
+		readonly := func(spec *specs.Spec) { spec.Root.Readonly = true }
+		got := l.output("echo x 2>&1 >/file; echo x >/vol/file && echo ok; echo x >/dev/shm/file && echo ok", readonly,
+			addMounts(specs.Mount{Destination: "/vol", Type: "bind", Source: volume, Options: []string{"rbind"}}))
+		equal(t, "output", got, "/bin/sh: can't create /file: Read-only file system\nok\nok")
+		equal(t, "output with a writable root", l.output("echo x >/file && echo ok"), "ok")
+	})
+}
+
+// TestBindFile binds files, onto an existing one and onto none, as podman
+// does with /etc/hosts and /run/.containerenv.
+func TestBindFile(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		source := filepath.Join(l.dir, "source")
+		writeFile(t, source, "bound\n", 0o644)
+		for _, target := range []string{"/etc/hosts", "/run/missing/.containerenv"} {
+			got := l.output("cat "+target, addMounts(specs.Mount{Destination: target, Type: "bind", Source: source, Options: []string{"bind", "rprivate"}}))
+			equal(t, "content of "+target, got, "bound")
+		}
+		socket := filepath.Join(l.dir, "socket")
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+			t.Fatal(err)
+		}
+		got := l.output("test -S /socket && echo socket", addMounts(specs.Mount{Destination: "/socket", Type: "bind", Source: socket, Options: []string{"bind"}}))
+		equal(t, "bind of a socket", got, "socket")
+	})
+}
+
+// TestMountTargetsStayInside has the image place links, absolute ones and
+// climbing ones, where the runtime mounts: nothing may appear on the host.
+func TestMountTargetsStayInside(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, link string }{
+		{"absolute", "%s"},
+		{"climbing", "../../../../../../../../../../../%s"},
+		{"magic", "/proc/self/root/%s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			each(t, func(t *testing.T, l *lab) {
+				outside := makeDir(t, filepath.Join(l.dir, "outside"))
+				id := l.newID()
+				volume := makeDir(t, filepath.Join(l.dir, "volume"))
+				writeFile(t, filepath.Join(volume, "marker"), "", 0o644)
+				b := l.bundle(id, sh("exec sleep 1000"), addMounts(specs.Mount{Destination: "/link/sub", Type: "bind", Source: volume, Options: []string{"bind"}}))
+				if err := os.Symlink(strings.Replace(tt.link, "%s", outside, 1), filepath.Join(b.rootfs, "link")); err != nil {
+					t.Fatal(err)
+				}
+				r := l.call("create", "--bundle", b.dir, id)
+				entries, err := os.ReadDir(outside)
+				if err != nil || len(entries) > 0 {
+					t.Errorf("outside the root file system: %v (%v), want nothing", entries, err)
+				}
+				if r.code != 0 {
+					return // refusing is as good
+				}
+				if all := strings.Join(mounts(), "\n"); strings.Contains(all, outside) {
+					t.Errorf("mount on the host: %s", all)
+				}
+				l.wantSilent(l.call("delete", "--force", id))
+			})
+		})
+	}
+}
+
+// TestProcMustBeARealDirectory is CVE-2019-19921: with /proc a link into a
+// volume, the runtime would write its labels into files of the image.
+func TestProcMustBeARealDirectory(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		id := l.newID()
+		b := l.bundle(id, sh("exit 0"))
+		proc := filepath.Join(b.rootfs, "proc")
+		if err := os.Remove(proc); err != nil {
+			t.Fatal(err)
+		}
+		makeDir(t, filepath.Join(b.rootfs, "elsewhere"))
+		if err := os.Symlink("elsewhere", proc); err != nil {
+			t.Fatal(err)
+		}
+		l.wantFail(l.call("create", "--bundle", b.dir, id), "/proc")
+		l.wantGone(id)
+	})
+}
+
+// TestPropagation sees whether mounts that the host makes later reach the
+// container, and the other way.
+func TestPropagation(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		option         string
+		inward, onward bool
+	}{
+		{"rprivate", false, false}, {"private", false, false}, {"rslave", true, false}, {"slave", true, false}, {"rshared", true, true}, {"shared", true, true},
+	} {
+		t.Run(tt.option, func(t *testing.T) {
+			each(t, func(t *testing.T, l *lab) {
+				volume := l.mountTmpfs("volume")
+				if err := unix.Mount("", volume, "", unix.MS_SHARED, ""); err != nil {
+					t.Fatal(err)
+				}
+				makeDir(t, filepath.Join(volume, "in"))
+				makeDir(t, filepath.Join(volume, "out"))
+				rootPropagation := func(spec *specs.Spec) { spec.Linux.RootfsPropagation = "rslave" }
+				if strings.HasSuffix(tt.option, "shared") {
+					rootPropagation = func(spec *specs.Spec) { spec.Linux.RootfsPropagation = "shared" }
+				}
+				c := l.create(sh("mount -t tmpfs inner /vol/out; test -e /vol/in/marker && echo came in; echo done; exec sleep 1000"),
+					addMounts(specs.Mount{Destination: "/vol", Type: "bind", Source: volume, Options: []string{"rbind", tt.option}}),
+					rootPropagation, addCapabilities("CAP_SYS_ADMIN"))
+				l.mountTmpfs("volume/in")
+				writeFile(t, filepath.Join(volume, "in/marker"), "", 0o644)
+				c.start()
+				c.wantOutput("done\n")
+				equal(t, "host's mount came in", strings.Contains(c.stdout(), "came in"), tt.inward)
+				equal(t, "container's mount came out", strings.Contains(strings.Join(mounts(), "\n"), volume+"/out"), tt.onward)
+				l.wantSilent(l.call("delete", "--force", c.id))
+			})
+		})
+	}
+}
+
+// mountTmpfs mounts a tmpfs in the lab until the test ends.
+func (l *lab) mountTmpfs(name string) string {
+	l.t.Helper()
+	path := makeDir(l.t, filepath.Join(l.dir, name))
+	if err := unix.Mount("tmpfs", path, "tmpfs", 0, ""); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { l.unmount(path) })
+	return path
+}
+
+func (l *lab) unmount(path string) {
+	// A container's mount that came out lies on top of it.
+	_ = unix.Unmount(filepath.Join(path, "out"), unix.MNT_DETACH)
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		l.t.Errorf("unmount %s: %v", path, err)
+	}
+}
+
+// TestRecursiveReadonly makes what lies below a volume read-only too, which
+// plain ro does not.
+func TestRecursiveReadonly(t *testing.T) {
+	t.Parallel()
+	for option, want := range map[string]string{"ro": "written", "rro": "refused"} {
+		t.Run(option, func(t *testing.T) {
+			each(t, func(t *testing.T, l *lab) {
+				volume := l.mountTmpfs("volume")
+				l.mountTmpfs("volume/sub")
+				got := l.output("echo x 2>/dev/null >/vol/sub/file && echo written || echo refused",
+					addMounts(specs.Mount{Destination: "/vol", Type: "bind", Source: volume, Options: []string{"rbind", option}}))
+				equal(t, "write below the volume", got, want)
+			})
+		})
+	}
+}
+
+// TestTmpcopyup fills a tmpfs with what the image has there.
+func TestTmpcopyup(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		got := l.output("cat /etc/group; echo x >/etc/new; mount | grep -c ' /etc '",
+			addMounts(specs.Mount{Destination: "/etc", Type: "tmpfs", Source: "tmpfs", Options: []string{"tmpcopyup"}}))
+		equal(t, "output", got, "root:x:0:\ntester:x:1000:\n1")
+	})
+}
+
+// TestLaterMountsCover mounts in the order of config.json.
+func TestLaterMountsCover(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		first, second := makeDir(t, filepath.Join(l.dir, "first")), makeDir(t, filepath.Join(l.dir, "second"))
+		writeFile(t, filepath.Join(first, "a"), "", 0o644)
+		writeFile(t, filepath.Join(second, "b"), "", 0o644)
+		bind := func(source, target string) specs.Mount {
+			return specs.Mount{Destination: target, Type: "bind", Source: source, Options: []string{"bind"}}
+		}
+		equal(t, "contents", l.output("ls /mnt", addMounts(bind(first, "/mnt"), bind(second, "/mnt"))), "b")
+		equal(t, "contents", l.output("ls /mnt/sub", addMounts(specs.Mount{Destination: "/mnt", Type: "tmpfs", Source: "t"}, bind(second, "/mnt/sub"))), "b")
+	})
+}
