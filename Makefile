@@ -41,6 +41,8 @@ fuzz: packages-build ## run each fuzz target for FUZZTIME, 30s by default
 lint: ## gofmt, go vet, and golangci-lint where it is installed
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "run gofmt -w on:" $$out >&2; exit 1; }
 	$(GO) vet -tags $(TAGS) ./...
+	$(GO) vet -tags $(TAGS),crashtest ./container/
+	CGO_ENABLED=0 $(GO) vet ./internal/seccomp/
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./...; else \
 		echo "golangci-lint is not installed; go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@latest"; fi
 
