@@ -44,7 +44,7 @@ func (c *Container) destroy() error {
 	step()
 	errs = append(errs, c.removeCgroup(), removeRdt(c.state.Resctrl))
 	step()
-	errs = append(errs, killAndWait(c.state.Sidecar))
+	errs = append(errs, endSidecar(c.state.Sidecar))
 	step()
 	if err := errors.Join(errs...); err != nil {
 		return err

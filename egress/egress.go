@@ -21,14 +21,15 @@ import (
 )
 
 // Prepare makes the plan of a container with a policy: where its proxy listens
-// and the environment that says so. A container that shares the caller's
-// network is an [sandbox.EnforcementError].
+// and the environment that says so. A container that shares the caller's network
+// or processes, or into which a socket of the host is mounted, is an
+// [sandbox.EnforcementError].
 func Prepare(plan *spec.Plan) error {
 	path, ok := plan.HasNamespace(specs.NetworkNamespace)
 	host := !ok
 	if path != "" {
 		var err error
-		if host, err = isOwnNamespace(path); err != nil {
+		if host, err = isOwnNamespace(path, "net"); err != nil {
 			return fmt.Errorf("network namespace: %w", err)
 		}
 	}
@@ -38,6 +39,9 @@ func Prepare(plan *spec.Plan) error {
 			Platform: "run with --network none",
 		}
 	}
+	if err := checkOtherWays(plan); err != nil {
+		return err
+	}
 	plan.Config.ProxyPort = inside.Port
 	if plan.Process != nil {
 		plan.Process.Env = proxyEnv(plan.Process.Env, plan.Hostname)
@@ -45,13 +49,15 @@ func Prepare(plan *spec.Plan) error {
 	return nil
 }
 
-func isOwnNamespace(path string) (bool, error) {
+// isOwnNamespace tells whether path is this process's own namespace of a kind,
+// called as in /proc/PID/ns.
+func isOwnNamespace(path, kind string) (bool, error) {
 	theirs, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer theirs.Close()
-	own, err := os.Open("/proc/thread-self/ns/net")
+	own, err := os.Open("/proc/thread-self/ns/" + kind)
 	if err != nil {
 		return false, err
 	}

@@ -80,7 +80,7 @@ func TestProxyEnv(t *testing.T) {
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 	network := func(path string) []spec.Namespace {
-		return []spec.Namespace{{Type: specs.MountNamespace}, {Type: specs.NetworkNamespace, Path: path}}
+		return []spec.Namespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: path}}
 	}
 	const host = "cannot enforce domains: host network requested; run with --network none"
 	for name, namespaces := range map[string][]spec.Namespace{
@@ -125,7 +125,7 @@ func TestOtherNamespace(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	path := fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
-	if err := Prepare(&spec.Plan{Namespaces: []spec.Namespace{{Type: specs.NetworkNamespace, Path: path}}}); err != nil {
+	if err := Prepare(&spec.Plan{Namespaces: []spec.Namespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: path}}}); err != nil {
 		t.Error(err)
 	}
 	if err := CheckStillClosed(cmd.Process.Pid); err != nil {

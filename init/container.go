@@ -11,6 +11,7 @@ import (
 	"eggrun/egress/inside"
 	"eggrun/internal/syncsocket"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,12 +68,19 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 	return &setup{plan: c.request.Plan, container: c}, nil
 }
 
-// openListener opens the proxy's listener inside the network namespace of a
-// container with a policy, once it is known that there is no other way out, and
-// sends it to create.
-func (s *setup) openListener() error {
+// setUpNetwork brings up the loopback of a network namespace of the container's
+// own, which the kernel leaves down. For a container with a policy it opens the
+// proxy's listener, once it is known that there is no other way out, and sends
+// it to create.
+func (s *setup) setUpNetwork() error {
+	if s.container == nil {
+		return nil
+	}
 	port := s.plan.Config.ProxyPort
-	if s.container == nil || port == 0 {
+	if path, ok := s.plan.HasNamespace(specs.NetworkNamespace); port == 0 && ok && path == "" {
+		return inside.LoopbackUp()
+	}
+	if port == 0 {
 		return nil
 	}
 	listener, err := inside.Listen(port)

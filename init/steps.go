@@ -89,7 +89,7 @@ var steps = []step{
 	{"root", (*setup).finishRoot},
 	// Opened before any privilege is given up, so that clients can connect
 	// from their first instruction on: the kernel queues them.
-	{"network", (*setup).openListener},
+	{"network", (*setup).setUpNetwork},
 	{"keyring", (*setup).joinKeyring},
 	// The label is for the next execve, so it holds from the program on.
 	{"AppArmor", (*setup).setApparmor},

@@ -35,7 +35,7 @@ func Listen(port int) (*os.File, error) {
 	if err := CheckClosed(); err != nil {
 		return nil, err
 	}
-	if err := loopbackUp(); err != nil {
+	if err := LoopbackUp(); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
@@ -149,8 +149,9 @@ func infoKind(nested []byte) string {
 	return ""
 }
 
-// loopbackUp brings lo up, unless it is.
-func loopbackUp() error {
+// LoopbackUp brings up lo of the calling thread's network namespace, unless it
+// is. It needs CAP_NET_ADMIN over the namespace.
+func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("loopback: socket", err)
