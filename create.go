@@ -46,23 +46,14 @@ var createCommand = &cli.Command{
 
 // createOptions takes the flags of create and run.
 func createOptions(c *cli.Context) (*container.CreateOptions, error) {
-	count := c.Int("preserve-fds")
-	if count < 0 || count > maxPreserve {
-		return nil, fmt.Errorf("option --preserve-fds %d: want 0 to %d", count, maxPreserve)
-	}
 	sockets, names, err := listenFDs(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	// podman counts the sockets in --preserve-fds too.
-	count = max(count, sockets)
-	// Before anything is opened.
-	preserve, err := linux.FillHoles(3, count)
+	count, preserve, err := preservedFDs(c, sockets)
 	if err != nil {
 		return nil, err
 	}
-	// The soft limit that Go raised for itself is not the container's.
-	linux.RestoreNOFILE()
 	o := &container.CreateOptions{
 		ID:            c.Args().First(),
 		PIDFile:       c.String("pid-file"),
@@ -93,6 +84,21 @@ func createOptions(c *cli.Context) (*container.CreateOptions, error) {
 		o.Pidfd = func(pidfd *os.File) error { return sendPidfd(socket, pidfd) }
 	}
 	return o, nil
+}
+
+// preservedFDs returns how many descriptors from 3 on the program keeps, and
+// those of them that are open. It comes before anything is opened.
+func preservedFDs(c *cli.Context, sockets int) (count int, open []int, err error) {
+	count = c.Int("preserve-fds")
+	if count < 0 || count > maxPreserve {
+		return 0, nil, fmt.Errorf("option --preserve-fds %d: want 0 to %d", count, maxPreserve)
+	}
+	// podman counts the sockets in --preserve-fds too.
+	count = max(count, sockets)
+	open, err = linux.FillHoles(3, count)
+	// The soft limit that Go raised for itself is not the container's.
+	linux.RestoreNOFILE()
+	return count, open, err
 }
 
 func sendConsole(socket string, master *os.File) error {

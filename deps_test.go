@@ -216,7 +216,7 @@ func TestUnsafe(t *testing.T) {
 // nothing but leave.
 var mayExit = map[string][]string{
 	"init.DenyInit":      {"os.Exit"},
-	"init.execute":       {"os.Exit"},
+	"init.waitForStart":  {"os.Exit"},
 	"init.loadListener":  {"os.Exit"},
 	"init.containerInit": {"os.Stderr"},
 	"init.wrapperMain":   {"os.Stderr"},

@@ -59,7 +59,8 @@ func run(args []string) int {
 	}
 	cli.VersionPrinter = printVersion
 	log := &errorLog{}
-	err := newApp(log).Run(args)
+	app := newApp(log)
+	err := app.Run(flagsFirst(app, args))
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -68,6 +69,9 @@ func run(args []string) int {
 		return int(status)
 	}
 	log.fatal(err)
+	if errors.As(err, new(execFailure)) {
+		return exitExecFailed
+	}
 	return 1
 }
 
@@ -97,8 +101,8 @@ func newApp(log *errorLog) *cli.App {
 		EnableBashCompletion: true,
 		ExitErrHandler:       func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
-			createCommand, deleteCommand, featuresCommand, killCommand, listCommand,
-			runCommand, specCommand, startCommand, stateCommand,
+			createCommand, deleteCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
+			pauseCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
 		},
 	}
 	for _, command := range app.Commands {

@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,8 +110,8 @@ func checkFresh(m cgroups.Manager) error {
 	return nil
 }
 
-// joinCgroup moves init into its cgroup and sets all limits but those that the
-// runtime itself could break: see [lateLimits].
+// joinCgroup moves init into its cgroup, unless pid is alreadyIn, and sets all
+// limits but those that the runtime itself could break: see [lateLimits].
 func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error {
 	if pid != alreadyIn {
 		if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
@@ -122,7 +123,7 @@ func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error 
 		return err
 	}
 	if err := m.Set(early); err != nil {
-		return fmt.Errorf("cgroup limits: %w", err)
+		return limitError(err)
 	}
 	// A manager for cgroup v2 takes what it is given last for its
 	// configuration, from which the late limits are still to be read.
@@ -162,6 +163,16 @@ func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) 
 	return &rest, late
 }
 
+// limitError tells a limit for which this system has no controller from a
+// program that is missing: engines look for the kernel's words.
+func limitError(err error) error {
+	var file *os.PathError
+	if errors.As(err, &file) && errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cgroup limits: this cgroup has no %s; enable its controller or drop the limit", filepath.Base(file.Path))
+	}
+	return fmt.Errorf("cgroup limits: %w", err)
+}
+
 // lateLimits sets the memory and pids limits once init is ready: until then it
 // is a Go program with its threads and some megabytes, after it the user's.
 func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
@@ -170,7 +181,7 @@ func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
 		return nil
 	}
 	if err := m.Set(late); err != nil {
-		return fmt.Errorf("cgroup limits: %w", err)
+		return limitError(err)
 	}
 	return nil
 }

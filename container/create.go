@@ -65,6 +65,7 @@ type creation struct {
 	Container
 	options *CreateOptions
 	plan    *spec.Plan
+	process *specs.Process // config.json's
 	policy  *policy.Policy
 	cgroup  cgroups.Manager
 	// rdt is nil where config.json asks for none.
@@ -127,9 +128,11 @@ func (c *creation) decide() error {
 	if c.plan, err = spec.Translate(config, c.options.Bundle, c.policy); err != nil {
 		return err
 	}
+	c.process = config.Process
 	dropLabels(c.plan, linux.HasSELinux())
 	dropProfile(c.plan, linux.HasAppArmor())
-	if err := c.checkTerminal(); err != nil {
+	wantsTerminal := c.plan.Process != nil && c.plan.Process.Terminal
+	if err := checkConsole(wantsTerminal, c.options.Console != nil, c.options.ConsoleOptional); err != nil {
 		return err
 	}
 	if c.policy != nil {
@@ -152,13 +155,14 @@ func (c *creation) decide() error {
 	return checkFresh(c.cgroup)
 }
 
-func (c *creation) checkTerminal() error {
-	wants := c.plan.Process != nil && c.plan.Process.Terminal
-	if wants && c.options.Console == nil {
+// checkConsole tells whether somebody takes the terminal that is wanted, and
+// nobody waits for one that is not.
+func checkConsole(wants, offered, optional bool) error {
+	if wants && !offered {
 		return errors.New("process.terminal: nobody takes the terminal; give --console-socket")
 	}
-	if !wants && c.options.Console != nil && !c.options.ConsoleOptional {
-		return errors.New("option --console-socket: process.terminal is not set in config.json")
+	if !wants && offered && !optional {
+		return errors.New("option --console-socket: process.terminal is not set")
 	}
 	return nil
 }
@@ -254,9 +258,10 @@ func (c *creation) newState() *state.State {
 	}
 	if c.cgroup != nil {
 		s.Cgroup.Paths = c.cgroup.GetPaths()
+		s.Resources = withoutDevices(c.plan.Resources)
 	}
 	if c.rdt != nil {
-		s.Resctrl = c.rdt.leaves()
+		s.Resctrl, s.IntelRdt = c.rdt.leaves(), c.plan.IntelRdt
 	}
 	if c.policy != nil {
 		s.Walled, s.Domains = true, c.policy.Domains
@@ -266,35 +271,11 @@ func (c *creation) newState() *state.State {
 
 // spawn starts init, which waits for its plan.
 func (c *creation) spawn() error {
-	exe, err := linux.SealedSelf(c.dir.Path())
-	if err != nil {
-		return fmt.Errorf("seal own program: %w", err)
-	}
-	defer exe.Close()
-	host, inner, err := syncsocket.Pair()
-	if err != nil {
-		return err
-	}
-	defer inner.Close()
-	c.socket = host
-	request := linux.SpawnRequest{
-		Exe:      exe,
-		Argv:     []string{"eggrun", "init", "--sync", strconv.Itoa(int(inner.File().Fd()))},
-		Env:      []string{},
-		Preserve: c.options.Preserve,
-		Keep:     []*os.File{inner.File()},
-		Cgroup:   birthCgroup(c.cgroup, c.options.CgroupManager),
-	}
-	err = setNamespaces(&request, c.plan)
-	if err == nil {
-		c.child, err = linux.SpawnIn(request)
-		err = spawnError(err)
-	}
-	for _, f := range append(request.Join, request.JoinUser, request.Cgroup) {
-		if f != nil {
-			f.Close()
-		}
-	}
+	var err error
+	c.child, c.socket, err = startInit(c.dir.Path(), c.options.Preserve, func(request *linux.SpawnRequest) error {
+		request.Cgroup = birthCgroup(c.cgroup, c.options.CgroupManager)
+		return setNamespaces(request, c.plan)
+	})
 	if err != nil {
 		return err
 	}
@@ -401,7 +382,7 @@ func (c *creation) converse() error {
 		case syncsocket.Hooks:
 			err = c.runHooks()
 		case syncsocket.Seccomp:
-			err = c.handOverListener(message)
+			err = handOverListener(c.socket, c.child, message, c.plan.Seccomp, c.hookState(specs.StateCreating))
 		case syncsocket.Ready:
 			return nil
 		default:
@@ -464,6 +445,9 @@ func (c *creation) finish() error {
 		if err := c.options.Pidfd(c.child.Pidfd); err != nil {
 			return err
 		}
+	}
+	if err := c.dir.SaveExec(newExecBase(c.process, c.plan, c.filters)); err != nil {
+		return err
 	}
 	c.socket.Close()
 	c.state.Ready = true

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,9 +18,10 @@ func (c *creation) decideRdt() error {
 		return nil
 	}
 	root, err := resctrlRoot()
-	if err == nil {
-		c.rdt, err = newRdtClass(root, c.options.ID, c.plan.IntelRdt)
+	if err != nil {
+		return fmt.Errorf("linux.intelRdt: %w or drop the field", err)
 	}
+	c.rdt, err = newRdtClass(root, c.options.ID, c.plan.IntelRdt)
 	return err
 }
 
@@ -40,10 +42,10 @@ func (c *creation) joinRdt() error {
 func resctrlRoot() (string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("resctrl"))
 	if err != nil {
-		return "", fmt.Errorf("linux.intelRdt: %w", err)
+		return "", err
 	}
 	if len(mounts) == 0 {
-		return "", errors.New("linux.intelRdt: no resctrl file system is mounted; mount it on /sys/fs/resctrl or drop the field")
+		return "", errors.New("no resctrl file system is mounted; mount it on /sys/fs/resctrl")
 	}
 	return mounts[0].Mountpoint, nil
 }
@@ -62,14 +64,7 @@ type rdtClass struct {
 // newRdtClass decides about the class of the container with that id and changes
 // nothing.
 func newRdtClass(root, id string, config *specs.LinuxIntelRdt) (*rdtClass, error) {
-	name := id
-	if config.ClosID != "" {
-		name = config.ClosID
-	}
-	c := &rdtClass{root: root, dir: filepath.Join(root, name), config: config}
-	if config.EnableMonitoring {
-		c.monitor = filepath.Join(c.dir, "mon_groups", id)
-	}
+	c := rdtClassOf(root, id, config)
 	_, err := os.Stat(c.dir)
 	c.isNew = errors.Is(err, os.ErrNotExist)
 	if err != nil && !c.isNew {
@@ -85,6 +80,15 @@ func newRdtClass(root, id string, config *specs.LinuxIntelRdt) (*rdtClass, error
 		return c, nil
 	}
 	return c, c.compare()
+}
+
+// rdtClassOf returns the class of the container with that id, made or not.
+func rdtClassOf(root, id string, config *specs.LinuxIntelRdt) *rdtClass {
+	c := &rdtClass{root: root, dir: filepath.Join(root, cmp.Or(config.ClosID, id)), config: config}
+	if config.EnableMonitoring {
+		c.monitor = filepath.Join(c.dir, "mon_groups", id)
+	}
+	return c
 }
 
 // lines are what the file schemata gets, in the order of the specification.
@@ -150,7 +154,21 @@ func (c *rdtClass) leaves() []string {
 // join puts a process that is still to execute its program into the class; only
 // its first thread, the one that will.
 func (c *rdtClass) join(pid int) error {
-	err := c.change(pid)
+	return c.explain(c.change(pid))
+}
+
+// update gives the class another share.
+func (c *rdtClass) update(l3CacheSchema, memBwSchema string) error {
+	var lines []string
+	for _, line := range []string{l3CacheSchema, memBwSchema} {
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return c.explain(c.share(lines))
+}
+
+func (c *rdtClass) explain(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -161,17 +179,22 @@ func (c *rdtClass) join(pid int) error {
 	return fmt.Errorf("linux.intelRdt: %w", err)
 }
 
+// share writes lines of the file schemata. The kernel takes all or none.
+func (c *rdtClass) share(lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(c.dir, "schemata"), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
+
 func (c *rdtClass) change(pid int) error {
 	if c.isNew {
 		if err := os.Mkdir(c.dir, 0o755); err != nil {
 			return err
 		}
 	}
-	if lines := c.lines(); len(lines) > 0 {
-		schemata := []byte(strings.Join(lines, "\n") + "\n")
-		if err := os.WriteFile(filepath.Join(c.dir, "schemata"), schemata, 0o644); err != nil {
-			return err
-		}
+	if err := c.share(c.lines()); err != nil {
+		return err
 	}
 	task := []byte(strconv.Itoa(pid))
 	if err := os.WriteFile(filepath.Join(c.dir, "tasks"), task, 0o644); err != nil {

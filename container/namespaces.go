@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/state"
 	"eggrun/spec"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -62,6 +63,57 @@ func spawnError(err error) error {
 		return fmt.Errorf("linux.timeOffsets: %w; a clock can be neither before 0 nor centuries ahead", err)
 	}
 	return err
+}
+
+// namespaceFiles are the names in /proc/PID/ns, in the order in which they are
+// joined: the mount namespace last, for it takes the host's /proc away.
+var namespaceFiles = []struct {
+	kind specs.LinuxNamespaceType
+	name string
+}{
+	{specs.CgroupNamespace, "cgroup"}, {specs.IPCNamespace, "ipc"}, {specs.UTSNamespace, "uts"},
+	{specs.NetworkNamespace, "net"}, {specs.PIDNamespace, "pid"}, {specs.TimeNamespace, "time"},
+	{specs.UserNamespace, "user"}, {specs.MountNamespace, "mnt"},
+}
+
+// joinNamespaces fills in the namespaces of a running container, without those
+// that it shares with this process. The caller closes the files of request.
+func joinNamespaces(request *linux.SpawnRequest, plan *spec.Plan, init linux.Process) error {
+	for _, ns := range namespaceFiles {
+		if _, ok := plan.HasNamespace(ns.kind); !ok {
+			continue
+		}
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", init.PID, ns.name))
+		if err != nil {
+			return fmt.Errorf("%s namespace: %w", ns.kind, err)
+		}
+		shared, err := isShared(f, ns.name)
+		switch {
+		case err != nil || shared:
+			f.Close()
+		case ns.kind == specs.UserNamespace:
+			request.JoinUser = f
+		default:
+			request.Join = append(request.Join, f)
+		}
+		if err != nil {
+			return fmt.Errorf("%s namespace: %w", ns.kind, err)
+		}
+	}
+	// What was opened belongs to this init only if it still lives.
+	if !init.Alive() {
+		return state.ErrNotRunning
+	}
+	return nil
+}
+
+func isShared(f *os.File, name string) (bool, error) {
+	own, err := os.Open("/proc/thread-self/ns/" + name)
+	if err != nil {
+		return false, err
+	}
+	defer own.Close()
+	return linux.SameFile(f, own)
 }
 
 func openNamespace(ns spec.Namespace, flag uintptr) (*os.File, error) {

@@ -17,10 +17,14 @@ import (
 // signals must have been notified before the container was started, so that
 // none is lost.
 func (c *Container) Wait(signals <-chan os.Signal) (int, error) {
-	// Reaped only here, so the pid is init's until then.
+	return waitFor(c.state.Init, signals)
+}
+
+// waitFor waits for a child of this process.
+func waitFor(init linux.Process, signals <-chan os.Signal) (int, error) {
+	// Reaped only here, so the pid is the child's until then.
 	done := make(chan struct{})
 	defer close(done)
-	init := c.state.Init
 	go func() {
 		for {
 			select {

@@ -15,12 +15,12 @@ import (
 
 // handOverListener gives the listener of init's seccomp filter to the agent,
 // then lets init go on.
-func (c *creation) handOverListener(message *syncsocket.Message) error {
+func handOverListener(socket *syncsocket.Socket, init *linux.Child, message *syncsocket.Message, agent *specs.LinuxSeccomp, state *specs.State) error {
 	fd, err := message.ListenerFD()
 	if err != nil {
 		return err
 	}
-	listener, err := linux.PidfdGetFD(c.child.Pidfd, fd)
+	listener, err := linux.PidfdGetFD(init.Pidfd, fd)
 	if errors.Is(err, unix.EPERM) {
 		return errors.New("linux.seccomp: SCMP_ACT_NOTIFY: fetching the listener needs CAP_SYS_PTRACE over the container (EPERM)")
 	}
@@ -28,10 +28,10 @@ func (c *creation) handOverListener(message *syncsocket.Message) error {
 		return fmt.Errorf("linux.seccomp: SCMP_ACT_NOTIFY: %w", err)
 	}
 	defer listener.Close()
-	if err := tellAgent(c.plan.Seccomp, c.child.PID, c.hookState(specs.StateCreating), listener); err != nil {
+	if err := tellAgent(agent, init.PID, state, listener); err != nil {
 		return fmt.Errorf("linux.seccomp.listenerPath: %w; start the agent first", err)
 	}
-	return c.socket.Send(syncsocket.Proceed, nil)
+	return socket.Send(syncsocket.Proceed, nil)
 }
 
 // tellAgent sends the container process state of the specification, which has a

@@ -49,6 +49,12 @@ func Prepare(plan *spec.Plan) error {
 	return nil
 }
 
+// PrepareExec gives a further process of a container with a policy the same
+// environment: an engine sends the one that it knows from before create.
+func PrepareExec(plan *spec.Plan) {
+	plan.Process.Env = proxyEnv(plan.Process.Env, plan.Hostname)
+}
+
 // isOwnNamespace tells whether path is this process's own namespace of a kind,
 // called as in /proc/PID/ns.
 func isOwnNamespace(path, kind string) (bool, error) {

@@ -15,8 +15,7 @@ import (
 
 // agent is what the tests run in the sandbox where a shell would not do.
 //
-//	signals    prints "ready", then each signal that arrives, until the end of
-//	           standard input or SIGUSR2
+//	signals    prints "ready", then each signal that arrives, until SIGUSR2
 //	do OP...   does what it is told, and prints "ok" or the name of the errno
 //	serve      as do, with one OP a line of standard input, after "ready"
 func agent(args []string) int {

@@ -217,10 +217,13 @@ func (s *setup) aliases(f *os.File, parts bool) ([]place, error) {
 }
 
 // seenAt returns the place of that path, nil if the mount cannot be seen there
-// because another one hides it.
+// because another one hides it or nobody with the command's rights gets there.
 func (s *setup) seenAt(name string, mountID int) (*place, error) {
 	f, err := openNoLinks(s.rootfs, name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil, nil
+	case errors.Is(err, unix.EACCES): // this process has the command's rights at least
 		return nil, nil
 	}
 	if err != nil {

@@ -191,3 +191,68 @@ func bindIn(mountNS *os.File, from, to string) error {
 func bindReadOnly(from, to string) error {
 	return errors.Join(bind(from, to), unix.Mount("", to, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 }
+
+// TestAliasOddName has what mountinfo writes in octal.
+func TestAliasOddName(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		needRoot(t)
+		tr := newTree(t, c)
+		secret := tr.write("home/a b/secret", "secret")
+		alias := tr.mkdir("c \t\\040\nd")
+		l := launch{caller: c, command: []string{selfPath(t), asAgent, "do", "read", alias + "/secret"}}
+		l.prepare = func() error { return bind(filepath.Dir(secret), alias) }
+		l.mustPrint(t, "ok\n")
+		l.with("--deny", filepath.Dir(secret)).mustPrint(t, "ENOENT\n")
+	})
+}
+
+// TestAliasOutOfReach is where the command cannot go: no reason to refuse.
+func TestAliasOutOfReach(t *testing.T) {
+	t.Parallel()
+	c := nsUser()
+	c.need(t)
+	needRoot(t)
+	tr := newTree(t, c)
+	secret := tr.write("home/secret", "secret")
+	roots := newTree(t, caller{fileUID: 0})
+	alias := roots.mkdir("private/alias")
+	tr.check(os.Chmod(roots.path("private"), 0o700))
+	l := sh(c, "cat "+alias+"/secret 2>/dev/null; cat "+secret+" 2>/dev/null; echo started", "--deny", tr.home)
+	l.prepare = func() error { return bind(tr.home, alias) }
+	l.mustPrint(t, "started\n")
+	tr.check(os.Chmod(roots.path("private"), 0o755))
+	l.mustPrint(t, "started\n")
+	l.with().mustPrint(t, "secretsecretstarted\n")
+}
+
+func TestPlaceCheck(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	open := func() *os.File {
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	first := open()
+	x, err := mountStat(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(file, &x)
+	if err := p.check(open()); err != nil {
+		t.Errorf("the same file: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	const want = "it was replaced while the sandbox was set up"
+	if err := p.check(open()); errorText(err) != want {
+		t.Errorf("another file: %v, want %q", err, want)
+	}
+	if err := (&place{path: file, missing: true}).check(first); errorText(err) != want {
+		t.Errorf("a file where none was: %v, want %q", err, want)
+	}
+}

@@ -37,8 +37,10 @@ func (s *setup) makeConsole() error {
 			return os.NewSyscallError("set terminal size", err)
 		}
 	}
-	if err := s.bindConsole(slave); err != nil {
-		return fmt.Errorf("terminal: %w", err)
+	if !s.isExec() { // /dev/console is the first process's
+		if err := s.bindConsole(slave); err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
 	}
 	if err := s.container.socket.Send(syncsocket.Console, nil, master); err != nil {
 		return err

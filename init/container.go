@@ -58,6 +58,9 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 		return nil, err
 	}
 	files := message.Files
+	if c.request.Exec {
+		return &setup{plan: c.request.Plan, container: c}, nil
+	}
 	if len(files) != 2+len(c.request.TreeMounts) {
 		return nil, fmt.Errorf("sync message: %d descriptors, want %d", len(files), 2+len(c.request.TreeMounts))
 	}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execute is the end of a container's init: limits, filters, wait, execve.
+// execute is the end of a container's init: limits, filters, wait, execve. A
+// further process of a container does not wait.
 //
 // Everything that allocates comes first. From the first rlimit on only plain
 // system calls are made, for the Go runtime does not outlive a small
@@ -34,7 +35,10 @@ func (s *setup) execute() error {
 	if err != nil {
 		return err
 	}
-	socket, fifo := int(s.container.socket.File().Fd()), int(s.container.fifo.Fd())
+	socket, fifo := int(s.container.socket.File().Fd()), -1
+	if !s.isExec() {
+		fifo = int(s.container.fifo.Fd())
+	}
 	filters, err := s.prepareFilters(socket)
 	if err != nil {
 		return err
@@ -61,22 +65,29 @@ func (s *setup) execute() error {
 	if _, err := unix.Write(socket, ready); err != nil {
 		return os.NewSyscallError("report ready", err)
 	}
-	_ = unix.Close(socket)
+	if !s.isExec() {
+		_ = unix.Close(socket)
+		waitForStart(fifo)
+		if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
+			return err
+		}
+	}
+	errno := program.Run()
+	return fmt.Errorf("exec %q: %w", s.command, errno)
+}
+
+// waitForStart waits for the byte with which start lets the program run.
+func waitForStart(fifo int) {
 	var start [1]byte
 	for {
 		n, err := unix.Read(fifo, start[:])
 		if n == 1 {
-			break
+			return
 		}
 		if err != unix.EINTR { //nolint:errorlint // a bare errno
 			os.Exit(exitFailed)
 		}
 	}
-	if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
-		return err
-	}
-	errno := program.Run()
-	return fmt.Errorf("exec %q: %w", s.command, errno)
 }
 
 // closeHandles closes every descriptor from first on but those in keep. That

@@ -50,7 +50,7 @@ func (s *setup) sealHome() error {
 	for _, unsafePath := range s.home.writable {
 		h, err := s.openHole(unsafePath, sealed)
 		if err != nil {
-			return fmt.Errorf("--writable %q: %w", unsafePath, err)
+			return err
 		}
 		if h != nil {
 			defer h.tree.Close()
@@ -81,7 +81,7 @@ func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--writable %q: %w", unsafePath, err)
 	}
 	defer f.Close()
 	canonical, err := procfs.ProcSelfFdReadlink(f)
@@ -97,7 +97,7 @@ func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
 	}
 	if canonical != wanted {
 		return nil, &sandbox.EnforcementError{Gaps: []string{
-			fmt.Sprintf("a link leads to %q, in the home directory; name that", canonical),
+			fmt.Sprintf("--writable %q: a link leads to %q, in the home directory; name that", unsafePath, canonical),
 		}}
 	}
 	x, err := mountStat(f)
@@ -106,7 +106,7 @@ func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
 	}
 	tree, err := linux.CloneTreeAt(f, true)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--writable %q: %w", unsafePath, err)
 	}
 	return &hole{newPlace(canonical, &x), tree}, nil
 }

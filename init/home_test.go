@@ -168,7 +168,7 @@ func TestHoleThroughLink(t *testing.T) {
 		} {
 			link := tr.link(tt.target, "home/work/link")
 			attack.with(append(options, link)...).mustRefuse(t, fmt.Sprintf(
-				"--writable %q: cannot enforce a link leads to %q, in the home directory; name that", link, tt.wantRefused))
+				"cannot enforce --writable %q: a link leads to %q, in the home directory; name that", link, tt.wantRefused))
 			tr.check(os.Remove(link))
 		}
 		for _, target := range []string{data, tr.dir, "/"} { // out of home

@@ -1,10 +1,15 @@
 package initproc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestAncestorsCannotBeReplaced is the seed's fault that the directory above a
@@ -12,15 +17,19 @@ import (
 func TestAncestorsCannotBeReplaced(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		for _, tt := range []struct{ name, option, attack string }{
-			{"deny-write, parent", "--deny-write", "mv a/b/proj away && mkdir a/b/proj"},
+			{"deny-write, parent", "--deny-write", "mv a/b/proj a/b/away && mkdir a/b/proj"},
 			{"deny-write, further up", "--deny-write", "mv a away && mkdir -p a/b/proj"},
-			{"deny", "--deny", "mv a/b away && mkdir -p a/b/proj"},
-			{"deny, exchanged", "--deny", "mkdir -p evil/proj && $0 agent do exchange evil a/b"},
+			{"deny", "--deny", "mv a/b a/away && mkdir -p a/b/proj"},
+			{"deny-write, after a chmod", "--deny-write", "chmod 755 a && mv a/b a/away && mkdir -p a/b/proj"},
+			{"deny, exchanged", "--deny", "mkdir -p a/evil/proj && $0 agent do exchange a/evil a/b"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
 				tr := newTree(t, c)
 				policy := tr.write("work/a/b/proj/egg.yaml", "policy")
+				if strings.Contains(tt.attack, "chmod") {
+					tr.check(os.Chmod(tr.path("work/a"), 0o555))
+				}
 				l := sh(c, "exec >/dev/null 2>&1; "+tt.attack+" && echo evil >a/b/proj/egg.yaml; true")
 				l.command = append(l.command, selfPath(t))
 				l.dir = tr.path("work")
@@ -114,5 +123,24 @@ func TestLinkOfTheSystem(t *testing.T) {
 			l.mustPrint(t, "secretsecret")
 			l.with("--deny", tr.path("varrun/secret")).mustPrint(t, "")
 		})
+	}
+}
+
+// TestOwnerAct takes rights to files and gives them back.
+func TestOwnerAct(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	dir := t.TempDir()
+	try := func() error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o600) }
+	result := make(chan [3]error)
+	go func() {
+		runtime.LockOSThread() // ends with this goroutine
+		o := owner{uid: 12345, gid: 12345}
+		before, during := try(), o.act(try)
+		result <- [3]error{before, during, try()}
+	}()
+	got := <-result
+	if got[0] != nil || !errors.Is(got[1], unix.EACCES) || got[2] != nil {
+		t.Errorf("before, during and after: %v, want only EACCES in between", got)
 	}
 }

@@ -61,38 +61,72 @@ func TestSignalOnce(t *testing.T) {
 	})
 }
 
+// TestOwnSignalOnce signals the command's process group from inside: pid 1 must
+// not be in it and send it once more.
+func TestOwnSignalOnce(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer read.Close()
+		defer write.Close()
+		l := sh(c, "trap 'echo got' TERM; trap 'echo end; exit' USR2; kill -TERM 0; echo ready; while :; do read line; done")
+		l.stdin = read
+		r := l.start(t)
+		r.awaitLine("ready")
+		if err := r.cmd.Process.Signal(unix.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		r.wait()
+		if got, want := r.stdout.String(), "got\nready\nend\n"; got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	})
+}
+
+// onTerminal starts l as the leader of a session with a terminal of its own,
+// and returns what types into it.
+func (l launch) onTerminal(t *testing.T, isStdin bool) (*running, func(string)) {
+	t.Helper()
+	master, path, err := console.NewPty()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	tty, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	l.attr.Setsid, l.attr.Setctty, l.attr.Ctty = true, true, 3
+	l.files = []*os.File{tty}
+	if isStdin {
+		l.stdin = tty
+	}
+	return l.start(t), func(text string) {
+		if _, err := master.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSignalFromTerminal types into the terminal of the command. In one case
 // standard input is the terminal, so that the command shares the wrapper's
 // process group and has heard it already; in the other it has its own.
 func TestSignalFromTerminal(t *testing.T) {
+	t.Parallel()
 	for _, isStdin := range []bool{true, false} {
 		t.Run(fmt.Sprintf("stdin %v", isStdin), func(t *testing.T) {
 			forEachCaller(t, func(t *testing.T, c caller) {
-				master, path, err := console.NewPty()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer master.Close()
-				tty, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer tty.Close()
 				l := launch{caller: c, command: []string{selfPath(t), asAgent, "signals"}}
-				l.attr.Setsid, l.attr.Setctty, l.attr.Ctty = true, true, 3
-				l.files = []*os.File{tty}
-				if isStdin {
-					l.stdin = tty
-				}
-				r := l.start(t)
+				r, typed := l.onTerminal(t, isStdin)
 				r.awaitLine("ready")
 				const interrupt, quit = "\x03", "\x1c"
-				for _, step := range []struct{ typed, want string }{{interrupt, "got SIGINT"}, {quit, "got SIGQUIT"}} {
-					if _, err := master.Write([]byte(step.typed)); err != nil {
-						t.Fatal(err)
-					}
-					r.awaitLine(step.want)
-				}
+				typed(interrupt)
+				r.awaitLine("got SIGINT")
+				typed(quit)
+				r.awaitLine("got SIGQUIT")
 				for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGUSR2} {
 					if err := unix.Kill(r.pid(), sig); err != nil {
 						t.Fatal(err)
@@ -106,6 +140,16 @@ func TestSignalFromTerminal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTerminalIsReadable reads from it, which only the foreground may.
+func TestTerminalIsReadable(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		r, typed := sh(c, "echo ready; read line; echo read $line").onTerminal(t, true)
+		r.awaitLine("ready")
+		typed("text\n")
+		r.awaitLine("read text")
+	})
 }
 
 // TestEarlySignal sends one as soon as the sandbox exists, when its pid 1 does

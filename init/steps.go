@@ -108,14 +108,50 @@ var steps = []step{
 	{"command", (*setup).findCommand},
 }
 
+// execSteps is what init does for a further process of a container, which has
+// everything else.
+var execSteps = []step{
+	{"handles", (*setup).openHandles},
+	{"console", (*setup).makeConsole},
+	{"keyring", (*setup).joinKeyring},
+	{"AppArmor", (*setup).setApparmor},
+	{"SELinux", (*setup).setSelinux},
+	// The scheduler and what else the cgroup bounds.
+	{"cgroup", (*setup).waitJoined},
+	{"personality", (*setup).setPersonality},
+	{"memory policy", (*setup).setMemoryPolicy},
+	{"scheduler", (*setup).setScheduler},
+	{"I/O priority", (*setup).setIOPriority},
+	{"user", (*setup).becomeUser},
+	{"working directory", (*setup).enterCwd},
+	{"command", (*setup).findCommand},
+}
+
 // run works through the steps.
 func (s *setup) run() error {
-	for _, step := range steps {
+	list := steps
+	if s.isExec() {
+		list = execSteps
+	}
+	for _, step := range list {
 		if err := step.run(s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *setup) isExec() bool { return s.container != nil && s.container.request.Exec }
+
+// openHandles opens what the steps of a container's start make for themselves.
+func (s *setup) openHandles() error {
+	proc, err := procfs.OpenProcRoot()
+	if err != nil {
+		return fmt.Errorf("open procfs: %w", err)
+	}
+	s.proc = proc
+	s.rootfs, err = os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	return err
 }
 
 // privateMounts makes this mount namespace a slave of the host's: what the host

@@ -1,7 +1,10 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,74 +27,67 @@ type consoleSocket struct {
 func (l *lab) listenConsole(folder string) *consoleSocket {
 	l.t.Helper()
 	dir := makeDir(l.t, filepath.Join(l.dir, folder))
-	handle, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	handle, err := os.Open(dir)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	defer func() { _ = unix.Close(handle) }()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/s", handle)})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 1)
-	}
+	defer func() { _ = handle.Close() }()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/s", handle.Fd())})
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	listener.SetUnlinkOnClose(false)
+	l.t.Cleanup(func() { _ = listener.Close() })
 	s := &consoleSocket{path: filepath.Join(dir, "s"), received: make(chan *os.File, 1)}
 	go func() {
 		defer close(s.received)
-		defer func() { _ = unix.Close(fd) }()
-		if master := l.receiveConsole(fd); master != nil {
-			s.received <- master
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			return // the test is over
 		}
+		defer func() { _ = conn.Close() }()
+		master, err := receiveConsole(conn)
+		if err != nil {
+			l.t.Errorf("console socket: %v", err)
+			return
+		}
+		s.received <- master
 	}()
-	l.t.Cleanup(func() { _ = unix.Shutdown(fd, unix.SHUT_RDWR) })
 	return s
 }
 
 // receiveConsole wants one message of 1 to 4095 bytes with one descriptor,
 // and then the end.
-func (l *lab) receiveConsole(listener int) *os.File {
-	connection, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
-	if err != nil {
-		return nil // the test is over
-	}
-	defer func() { _ = unix.Close(connection) }()
+func receiveConsole(conn *net.UnixConn) (*os.File, error) {
 	payload, control := make([]byte, 8192), make([]byte, 1024)
-	n, controlLen, _, _, err := unix.Recvmsg(connection, payload, control, unix.MSG_CMSG_CLOEXEC)
-	if err != nil || n < 1 || n > 4095 {
-		l.t.Errorf("console socket: %d bytes (%v), want 1 to 4095", n, err)
-		return nil
+	n, controlLen, _, _, err := conn.ReadMsgUnix(payload, control)
+	if err != nil {
+		return nil, err
 	}
-	if controlLen != unix.CmsgSpace(4) {
-		l.t.Errorf("console socket: control message of %d bytes, want %d: exactly one descriptor", controlLen, unix.CmsgSpace(4))
-		return nil
+	if n < 1 || n > 4095 {
+		return nil, fmt.Errorf("%d bytes, want 1 to 4095", n)
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:controlLen])
-	if err != nil || len(messages) != 1 {
-		l.t.Errorf("console socket: %d control messages (%v)", len(messages), err)
-		return nil
+	if err != nil {
+		return nil, err
+	}
+	if len(messages) != 1 || controlLen != unix.CmsgSpace(4) { // conmon checks the length
+		return nil, fmt.Errorf("%d control messages of %d bytes, want one of %d", len(messages), controlLen, unix.CmsgSpace(4))
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		l.t.Errorf("console socket: descriptors %v (%v), want one", fds, err)
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	if n, err := unix.Read(connection, payload); n != 0 || err != nil {
-		l.t.Errorf("console socket: %d more bytes (%v), want the end", n, err)
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("descriptors %v, want one", fds)
 	}
-	return pollable(l.t, fds[0], "pty")
-}
-
-// pollable makes a file of a descriptor so that reads of it can have a
-// deadline.
-func pollable(t *testing.T, fd int, name string) *os.File {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		t.Error(err)
+	if n, err := conn.Read(payload); n != 0 || !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%d more bytes (%w), want the end", n, err)
 	}
-	return os.NewFile(uintptr(fd), name)
+	if err := unix.SetNonblock(fds[0], true); err != nil { // for deadlines
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "pty"), nil
 }
 
 // setWinsize does without Fd, which would end the deadlines.

@@ -158,6 +158,10 @@ func cacheKey(kind string, profile *specs.LinuxSeccomp) (string, error) {
 	if err := unix.Uname(&uts); err != nil {
 		return "", err
 	}
+	// Whom the agent is told about is no part of the program, and differs from
+	// container to container.
+	compiled := *profile
+	compiled.ListenerPath, compiled.ListenerMetadata = "", ""
 	// A struct and its fields marshal in a fixed order, so equal profiles are
 	// equal bytes; but an empty list of flags, unlike none, is left out.
 	b, err := json.Marshal(struct {
@@ -171,7 +175,7 @@ func cacheKey(kind string, profile *specs.LinuxSeccomp) (string, error) {
 		Profile    *specs.LinuxSeccomp
 	}{
 		cacheFormat, kind, runtime.GOARCH, LibseccompVersion(), unix.ByteSliceToString(uts.Release[:]), buildID(),
-		profile.Flags != nil && len(profile.Flags) == 0, profile,
+		profile.Flags != nil && len(profile.Flags) == 0, &compiled,
 	})
 	if err != nil {
 		return "", err

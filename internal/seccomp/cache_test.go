@@ -234,6 +234,9 @@ func TestCacheKey(t *testing.T) {
 	if key("profile", same) == key("guard", same) {
 		t.Error("a profile has the key of the guard")
 	}
+	if key("profile", func(p *specs.LinuxSeccomp) { p.ListenerPath, p.ListenerMetadata = "/a", "b" }) != key("profile", same) {
+		t.Error("the agent is a part of the key")
+	}
 	seen := map[string]string{key("profile", same): "the profile itself"}
 	for name, change := range map[string]func(*specs.LinuxSeccomp){
 		"errno 0":      func(p *specs.LinuxSeccomp) { p.DefaultErrnoRet = ptr(uint(0)) },

@@ -10,5 +10,7 @@
 // A container's filters stack: the kernel runs all of them and obeys the
 // strictest answer, and of two equal answers the newer filter's errno. So the
 // order does not matter for what is denied. But the guard has to be loaded
-// first: it leaves seccomp(2) alone, while a profile may deny it.
+// first: it leaves seccomp(2) alone, while a profile may deny it. Of all filters
+// of a thread one may have a listener, that of the profile: what the guard denies
+// no agent gets to see.
 package seccomp

@@ -56,6 +56,11 @@ type State struct {
 	// Resctrl are directories of the resctrl file system to be removed with
 	// the container, in this order.
 	Resctrl []string `json:"resctrl,omitempty"`
+	// Resources are the limits of config.json and of every update since,
+	// without the device rules, which do not change; nil for none.
+	Resources *specs.LinuxResources `json:"resources,omitempty"`
+	// IntelRdt is linux.intelRdt, likewise.
+	IntelRdt *specs.LinuxIntelRdt `json:"intelRdt,omitempty"`
 	// Hooks are those that run after create: poststart and poststop.
 	Hooks specs.Hooks `json:"hooks,omitzero"`
 
@@ -81,6 +86,7 @@ type Cgroup struct {
 const (
 	stateFile = "state.json"
 	fifoFile  = "exec.fifo"
+	execFile  = "exec.json"
 )
 
 // Dir is an open state dir.
@@ -236,6 +242,29 @@ func (d *Dir) Save(s *State) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// SaveExec keeps what a further process of the container needs, apart from the
+// state, which is read more often.
+func (d *Dir) SaveExec(value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(d.path, execFile), data, 0o600)
+}
+
+// LoadExec reads into value what [Dir.SaveExec] kept.
+func (d *Dir) LoadExec(value any) error {
+	path := filepath.Join(d.path, execFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("parse %q: %w", path, err)
+	}
+	return nil
 }
 
 // Remove deletes the state dir.

@@ -9,10 +9,13 @@ import (
 )
 
 // Setup is the body of a Request. Its files are the exec fifo, the rootfs tree,
-// then the trees of the mounts that TreeMounts lists.
+// then the trees of the mounts that TreeMounts lists; none with Exec.
 type Setup struct {
 	ID   string     `json:"id"`
 	Plan *spec.Plan `json:"plan"`
+	// Exec is set for a further process of an existing container, whose
+	// namespaces init is in already.
+	Exec bool `json:"exec,omitempty"`
 	// Filters are loaded in this order.
 	Filters []*seccomp.Filter `json:"filters,omitempty"`
 	// TreeMounts are indices into Plan.Mounts: bind mounts that create cloned,

@@ -1,0 +1,256 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"eggrun/egress"
+	"eggrun/internal/linux"
+	"eggrun/internal/seccomp"
+	"eggrun/internal/state"
+	"eggrun/internal/syncsocket"
+	"eggrun/spec"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// execBase is what create keeps for further processes of the container.
+type execBase struct {
+	// Process is config.json's.
+	Process *specs.Process `json:"process"`
+	// Plan is the container's.
+	Plan    *spec.Plan        `json:"plan"`
+	Filters []*seccomp.Filter `json:"filters,omitempty"`
+	// Agent says who is told of what the filters hand over, and nothing else
+	// of linux.seccomp; nil for nobody.
+	Agent *specs.LinuxSeccomp `json:"agent,omitempty"`
+}
+
+func newExecBase(process *specs.Process, plan *spec.Plan, filters []*seccomp.Filter) *execBase {
+	base := &execBase{Process: process, Plan: plan, Filters: filters}
+	if s := plan.Seccomp; s != nil && s.ListenerPath != "" {
+		base.Agent = &specs.LinuxSeccomp{ListenerPath: s.ListenerPath, ListenerMetadata: s.ListenerMetadata}
+	}
+	return base
+}
+
+// ExecOptions say what is to run in an existing container.
+type ExecOptions struct {
+	// Process returns the whole process, from config.json's, which is nil for
+	// a container without one.
+	Process func(base *specs.Process) (*specs.Process, error)
+	// PIDFile is written when the program is certain to run, "" for none.
+	PIDFile string
+	// PreserveFDs and Preserve are as in [CreateOptions].
+	PreserveFDs int
+	Preserve    []int
+	// Console receives the master of the program's terminal; nil where there
+	// is nobody to take it. The callee closes it.
+	Console func(master *os.File) error
+	// ConsoleOptional is set where it is no error if Console is not needed.
+	ConsoleOptional bool
+	// Pidfd gets a pidfd of the process, which stays the caller's; nil where
+	// nobody wants it.
+	Pidfd func(pidfd *os.File) error
+	// SubCgroups are paths below the container's cgroup, by v1 controller or
+	// under "" on v2, for the process to be in.
+	SubCgroups map[string]string
+	// IgnorePaused runs it also in a paused container, where it waits.
+	IgnorePaused bool
+}
+
+// execution is a further process of a container that is being started.
+type execution struct {
+	*Container
+	options *ExecOptions
+	base    execBase
+	child   *linux.Child
+	socket  *syncsocket.Socket
+}
+
+// Exec starts a further process in a running container and returns when its
+// program has been executed. The process is a child of this one.
+func (c *Container) Exec(options *ExecOptions) (linux.Process, error) {
+	switch status := c.Status(); {
+	case status == specs.StateStopped:
+		return linux.Process{}, errors.New("container not running")
+	case status == Paused && !options.IgnorePaused:
+		return linux.Process{}, errors.New("container is paused; resume it or use --ignore-paused")
+	case status == specs.StateCreating:
+		return linux.Process{}, c.wrongState("running")
+	}
+	x := &execution{Container: c, options: options}
+	if err := x.decide(); err != nil {
+		return linux.Process{}, err
+	}
+	process, err := x.start()
+	if err != nil && x.child != nil {
+		x.socket.Close() // lets it end
+		_ = linux.PidfdSignal(x.child.Pidfd, unix.SIGKILL)
+		_, _ = unix.Wait4(x.child.PID, nil, 0, nil)
+	}
+	return process, err
+}
+
+// decide makes the plan: the container's, with the new process.
+func (x *execution) decide() error {
+	if err := x.dir.LoadExec(&x.base); err != nil {
+		return err
+	}
+	process, err := x.options.Process(x.base.Process)
+	if err != nil {
+		return err
+	}
+	plan := x.base.Plan
+	planned, err := spec.TranslateProcess(process, plan)
+	if err != nil {
+		return err
+	}
+	if planned.OOMScoreAdj == nil && plan.Process != nil {
+		planned.OOMScoreAdj = plan.Process.OOMScoreAdj
+	}
+	plan.Process = planned
+	if x.state.Walled {
+		egress.PrepareExec(plan)
+	}
+	return checkConsole(planned.Terminal, x.options.Console != nil, x.options.ConsoleOptional)
+}
+
+func (x *execution) start() (linux.Process, error) {
+	var err error
+	x.child, x.socket, err = startInit(x.dir.Path(), x.options.Preserve, func(request *linux.SpawnRequest) error {
+		return joinNamespaces(request, x.base.Plan, x.state.Init)
+	})
+	if err != nil {
+		return linux.Process{}, err
+	}
+	process, err := linux.FindProcess(x.child.PID)
+	if err != nil {
+		return process, err
+	}
+	p := x.base.Plan.Process
+	if err := setScore(x.child.PID, p.OOMScoreAdj); err != nil {
+		return process, err
+	}
+	if err := raiseRlimits(x.child.PID, p.Rlimits); err != nil {
+		return process, err
+	}
+	setup := syncsocket.Setup{
+		ID: x.state.ID, Plan: x.base.Plan, Exec: true, Filters: x.base.Filters,
+		Preserve: x.options.PreserveFDs, Bundle: x.state.Bundle,
+	}
+	if err := x.socket.Send(syncsocket.Request, &setup); err != nil {
+		return process, err
+	}
+	joined := make(chan error, 1)
+	go func() { joined <- x.join() }()
+	err = x.converse()
+	if joinErr := <-joined; joinErr != nil && (err == nil || errors.Is(err, errInitEnded)) {
+		err = joinErr
+	}
+	if err == nil && x.options.Pidfd != nil {
+		err = x.options.Pidfd(x.child.Pidfd)
+	}
+	if err != nil {
+		return process, err
+	}
+	return process, writePIDFile(x.options.PIDFile, x.child.PID)
+}
+
+// join puts the process into the container's cgroup, or one below it, while it
+// prepares itself.
+func (x *execution) join() error {
+	err := joinExisting(x.state, x.child.PID, x.options.SubCgroups)
+	if err == nil {
+		err = x.socket.Send(syncsocket.Joined, &syncsocket.Hierarchies{})
+	}
+	if err != nil {
+		x.socket.Shutdown()
+	}
+	return err
+}
+
+// converse answers init until it has executed the program, which closes its end
+// of the socket.
+func (x *execution) converse() error {
+	isReady := false
+	for {
+		message, err := x.socket.Receive()
+		if errors.Is(err, io.EOF) && isReady {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			return errInitEnded
+		}
+		if err != nil {
+			return err
+		}
+		switch message.Kind {
+		case syncsocket.Failed:
+			err = message.Failure()
+		case syncsocket.Console:
+			err = x.options.Console(message.Files[0])
+		case syncsocket.Seccomp:
+			err = handOverListener(x.socket, x.child, message, x.base.Agent, x.hookState(specs.StateRunning))
+		case syncsocket.Ready:
+			isReady = true
+		default:
+			err = fmt.Errorf("sync message %q: unexpected", message.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// WaitExec waits in the foreground for a process that [Container.Exec] started,
+// as [Container.Wait] does for the first one.
+func WaitExec(process linux.Process, signals <-chan os.Signal) (int, error) {
+	return waitFor(process, signals)
+}
+
+// joinExisting moves a process into the cgroups of an existing container. On v2
+// the container's init may have moved on below it: the kernel then allows
+// processes only where init is.
+func joinExisting(s *state.State, pid int, sub map[string]string) error {
+	m, err := openCgroup(s)
+	if err != nil || m == nil {
+		return err
+	}
+	if len(sub) > 0 {
+		return joinSubCgroups(m, pid, sub)
+	}
+	err = m.AddPid("", pid)
+	if err != nil && cgroups.IsCgroup2UnifiedMode() {
+		own, parseErr := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", s.Init.PID))
+		if parseErr == nil {
+			err = cgroups.WriteCgroupProc("/sys/fs/cgroup"+own[""], pid)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
+func joinSubCgroups(m cgroups.Manager, pid int, sub map[string]string) error {
+	paths := m.GetPaths()
+	for controller := range sub {
+		if _, ok := paths[controller]; !ok {
+			return fmt.Errorf("option --cgroup: unknown controller %q", controller)
+		}
+	}
+	for controller, path := range paths {
+		// Cleaned as if it were absolute: it can't climb out.
+		dir := filepath.Join(path, filepath.Clean("/"+sub[controller]))
+		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
+			return fmt.Errorf("option --cgroup: %w", err)
+		}
+	}
+	return nil
+}
