@@ -38,6 +38,9 @@ fuzz: packages-build ## run each fuzz target for FUZZTIME, 30s by default
 		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$folder" </dev/null || exit 1; \
 	done
 
+bench: need-root packages-test build ## compare create, start and delete with runc, and RUNTIMES (root)
+	$(GO) run ./bench $(BENCHFLAGS) $(CURDIR)/bin/eggrun $$(command -v runc) $(RUNTIMES)
+
 lint: ## gofmt, go vet, and golangci-lint where it is installed
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "run gofmt -w on:" $$out >&2; exit 1; }
 	$(GO) vet -tags $(TAGS) ./...

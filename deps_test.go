@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	// The integration tests know the command line only, as engines do.
 	"integration": {},
 	"demo/server": {},
+	"bench":       {},
 }
 
 // folder is what "go list" says about a package of this module.

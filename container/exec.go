@@ -115,6 +115,8 @@ func (x *execution) decide() error {
 		planned.OOMScoreAdj = plan.Process.OOMScoreAdj
 	}
 	plan.Process = planned
+	dropLabels(plan, linux.HasSELinux())
+	dropProfile(plan, linux.HasAppArmor())
 	if x.state.Walled {
 		egress.PrepareExec(plan)
 	}

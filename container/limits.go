@@ -149,6 +149,7 @@ func (c *limitChange) setCPU(before, update *specs.LinuxCPU) {
 	apply := *update
 	apply.Shares = given(update.Shares)
 	apply.Quota, apply.Period = given(update.Quota), given(update.Period)
+	apply.RealtimeRuntime, apply.RealtimePeriod = given(update.RealtimeRuntime), given(update.RealtimePeriod)
 	undo := *before
 	if apply.Quota != nil || apply.Period != nil {
 		apply.Quota, apply.Period = after.Quota, after.Period

@@ -12,13 +12,14 @@ import (
 
 // oomWatch waits for a cgroup to run out of memory.
 type oomWatch struct {
-	cgroup cgroups.Manager
-	isV2   bool
 	// file is nil for a cgroup without the memory controller: it has no limit
 	// that could be hit.
 	file *os.File
-	// kills is, in v2, how many processes had been killed at the last look.
-	kills uint64
+	// events are what file is polled for.
+	events int16
+	// look tells whether memory ran out since it was called last. It does not
+	// wait; after it file polls as having nothing new.
+	look func() (bool, error)
 }
 
 // watchOOM uses the file memory.events of cgroup v2, which polls as having an
@@ -26,12 +27,22 @@ type oomWatch struct {
 // "Interface Files". In v1 the kernel writes to an eventfd(2), also when the
 // cgroup is removed; see cgroup-v1/memory, "OOM Control".
 func watchOOM(m cgroups.Manager) (*oomWatch, error) {
-	w := &oomWatch{cgroup: m, isV2: cgroups.IsCgroup2UnifiedMode()}
+	w := &oomWatch{}
 	var err error
-	if !w.isV2 {
+	if cgroups.IsCgroup2UnifiedMode() {
+		w.events = unix.POLLPRI
+		w.file, err = cgroups.OpenFile(m.Path(""), "memory.events", os.O_RDONLY)
+		w.look = w.newKills(m.OOMKillCount)
+		if err == nil {
+			_, err = w.look() // what was before is not new
+		}
+	} else {
+		w.events = unix.POLLIN
 		w.file, err = openOOMEventFD(m.Path("memory"))
-	} else if w.file, err = cgroups.OpenFile(m.Path(""), "memory.events", os.O_RDONLY); err == nil {
-		_, err = w.take()
+		w.look = func() (bool, error) {
+			notified, err := readEventFD(w.file)
+			return notified && m.Exists(), err
+		}
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return w, nil
@@ -41,6 +52,31 @@ func watchOOM(m cgroups.Manager) (*oomWatch, error) {
 		return nil, fmt.Errorf("out-of-memory events: %w", err)
 	}
 	return w, nil
+}
+
+// newKills tells whether count, how many processes were killed for want of
+// memory, has grown: the file changes for other reasons, too.
+func (w *oomWatch) newKills(count func() (uint64, error)) func() (bool, error) {
+	last := uint64(0)
+	return func() (bool, error) {
+		// Only a read through the file itself makes it poll as unchanged.
+		_, err := unix.Pread(int(w.file.Fd()), make([]byte, 1024), 0)
+		kills := last
+		if err == nil {
+			kills, err = count()
+		}
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			// The cgroup has been removed, and polls as changed for ever.
+			w.close()
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("cgroup: %w", err)
+		}
+		isNew := kills > last
+		last = kills
+		return isNew, nil
+	}
 }
 
 // openOOMEventFD returns a descriptor that can be read once memory has run out
@@ -66,9 +102,20 @@ func openOOMEventFD(dir string) (*os.File, error) {
 	return file, nil
 }
 
+// readEventFD tells whether something was written to it.
+func readEventFD(file *os.File) (bool, error) {
+	var count [8]byte
+	_, err := unix.Read(int(file.Fd()), count[:])
+	if err == unix.EAGAIN { //nolint:errorlint // a bare errno
+		return false, nil
+	}
+	return err == nil, os.NewSyscallError("read eventfd", err)
+}
+
 func (w *oomWatch) close() {
 	if w.file != nil {
 		w.file.Close()
+		w.file = nil
 	}
 }
 
@@ -77,10 +124,7 @@ func (w *oomWatch) close() {
 func (w *oomWatch) wait(pidfd *os.File, until time.Time) (isOOM, ended bool, err error) {
 	polled := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}, {Fd: -1}}
 	if w.file != nil {
-		polled[1] = unix.PollFd{Fd: int32(w.file.Fd()), Events: unix.POLLIN}
-		if w.isV2 {
-			polled[1].Events = unix.POLLPRI
-		}
+		polled[1] = unix.PollFd{Fd: int32(w.file.Fd()), Events: w.events}
 	}
 	for {
 		left := max(time.Until(until)+time.Millisecond, 0)
@@ -94,40 +138,8 @@ func (w *oomWatch) wait(pidfd *os.File, until time.Time) (isOOM, ended bool, err
 	}
 	// Looked at in any case: what ends init for want of memory may end it
 	// before poll returns.
-	isOOM, err = w.take()
+	if w.file != nil {
+		isOOM, err = w.look()
+	}
 	return isOOM, polled[0].Revents != 0, err
-}
-
-// take tells whether memory ran out since the last look.
-func (w *oomWatch) take() (bool, error) {
-	if w.file == nil {
-		return false, nil
-	}
-	if !w.isV2 {
-		var count [8]byte
-		_, err := unix.Read(int(w.file.Fd()), count[:])
-		if err == unix.EAGAIN { //nolint:errorlint // a bare errno
-			return false, nil
-		}
-		return err == nil && w.cgroup.Exists(), os.NewSyscallError("read eventfd", err)
-	}
-	// This makes the file poll as unchanged.
-	var text [1 << 10]byte
-	_, err := unix.Pread(int(w.file.Fd()), text[:], 0)
-	kills := w.kills
-	if err == nil {
-		kills, err = w.cgroup.OOMKillCount()
-	}
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		// The cgroup has been removed, and its file polls as changed for ever.
-		w.close()
-		w.file = nil
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cgroup: %w", err)
-	}
-	isNew := kills > w.kills
-	w.kills = kills
-	return isNew, nil
 }

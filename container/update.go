@@ -3,6 +3,8 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"eggrun/internal/state"
 
@@ -88,7 +90,12 @@ func setLimits(m cgroups.Manager, limits *specs.LinuxResources) error {
 	}
 	// Nobody asked for device rules, and others may have added to them.
 	resources.Devices, resources.SkipDevices = nil, true
-	if err := m.Set(resources); err != nil {
+	err = m.Set(resources)
+	var missing *os.PathError
+	switch {
+	case errors.Is(err, os.ErrNotExist) && errors.As(err, &missing):
+		return fmt.Errorf("cgroup limits: no file %q in the cgroup; its controller is not enabled there", filepath.Base(missing.Path))
+	case err != nil:
 		return fmt.Errorf("cgroup limits: %w", err)
 	}
 	return nil
@@ -96,7 +103,8 @@ func setLimits(m cgroups.Manager, limits *specs.LinuxResources) error {
 
 // takeBack undoes a change that ended with err.
 func takeBack(m cgroups.Manager, change *limitChange, err error) error {
-	if undoErr := setLimits(m, change.undo); undoErr != nil {
+	undoErr := setLimits(m, change.undo)
+	if undoErr != nil && undoErr.Error() != err.Error() {
 		return fmt.Errorf("%w; and then, setting back: %w", err, undoErr)
 	}
 	return err

@@ -35,7 +35,7 @@ func (s *setup) coverPlaces(option string, paths []string, cover func(*os.File) 
 	if err != nil {
 		return err
 	}
-	return s.coverEach(option, places, cover)
+	return s.coverEach(option, outermost(places), cover)
 }
 
 func (s *setup) coverEach(option string, places []place, cover func(*os.File) error) error {
@@ -69,9 +69,9 @@ func (p *place) check(f *os.File) error {
 	return nil
 }
 
-// places returns where each of the paths can be seen, links followed. What
-// can't be covered is an [*sandbox.EnforcementError]. A place below another is
-// left out: it is covered with that.
+// places returns where each of the paths can be seen, links followed, the first
+// path's own place first. What can't be covered is an
+// [*sandbox.EnforcementError].
 func (s *setup) places(option string, paths []string) ([]place, error) {
 	var all []place
 	var gaps []string
@@ -88,11 +88,21 @@ func (s *setup) places(option string, paths []string) ([]place, error) {
 	if gaps != nil {
 		return nil, &sandbox.EnforcementError{Gaps: gaps}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(p place) bool {
-		first := slices.IndexFunc(all, func(q place) bool { return q.path == p.path })
-		return slices.ContainsFunc(all, func(q place) bool { return q.path != p.path && !q.missing && isBelow(p.path, q.path) }) ||
-			first != slices.Index(all, p)
-	}), nil
+	return all, nil
+}
+
+// outermost leaves out each place below another, which is covered with that.
+func outermost(places []place) []place {
+	var outer []place
+	for _, p := range places {
+		covered := slices.ContainsFunc(places, func(q place) bool {
+			return q.path != p.path && !q.missing && isBelow(p.path, q.path)
+		})
+		if !covered && !slices.Contains(outer, p) {
+			outer = append(outer, p)
+		}
+	}
+	return outer
 }
 
 // placesOf returns where one path can be seen, its own place first, or a gap

@@ -38,17 +38,17 @@ func (s *setup) sealHome() error {
 	if s.home.dir == "" || slices.Contains(s.home.writable, s.home.dir) {
 		return nil
 	}
-	sealed, err := s.places("--home", []string{s.home.dir})
+	places, err := s.places("--home", []string{s.home.dir})
 	if err != nil {
 		return err
 	}
-	if sealed[0].missing {
+	if places[0].missing {
 		return &os.PathError{Op: "open", Path: s.home.dir, Err: unix.ENOENT}
 	}
 	// The holes are cloned before the seal goes over them.
 	var holes []*hole
 	for _, unsafePath := range s.home.writable {
-		h, err := s.openHole(unsafePath, sealed)
+		h, err := s.openHole(unsafePath, places)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *setup) sealHome() error {
 			holes = append(holes, h)
 		}
 	}
-	if err := s.coverEach("--home", sealed, s.seal); err != nil {
+	if err := s.coverEach("--home", outermost(places), s.seal); err != nil {
 		return err
 	}
 	for _, h := range holes {
@@ -65,16 +65,19 @@ func (s *setup) sealHome() error {
 			return fmt.Errorf("--writable %q: %w", h.place.path, err)
 		}
 	}
-	return nil
+	// What shows the home directory inside of a hole came back with that.
+	return s.coverEach("--home", slices.DeleteFunc(places, func(p place) bool {
+		return !slices.ContainsFunc(holes, func(h *hole) bool { return h.place.path != p.path && isBelow(p.path, h.place.path) })
+	}), s.seal)
 }
 
-// openHole clones what is to stay writable, nil where it is not in the sealed
-// home directory and so needs no hole.
+// openHole clones what is to stay writable, nil where it is not in the home
+// directory, whose places are home, and so needs no hole.
 //
 // A link may lead out of the home directory but not to another part of it: the
 // program of an earlier run could have put it into its own writable directory,
 // and would get whatever it points to.
-func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
+func (s *setup) openHole(unsafePath string, home []place) (*hole, error) {
 	var f *os.File
 	err := s.home.owner.act(func() (err error) {
 		f, err = s.mountPoint(unsafePath, true)
@@ -88,12 +91,12 @@ func (s *setup) openHole(unsafePath string, sealed []place) (*hole, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(sealed, func(p place) bool { return isBelow(canonical, p.path) }) {
+	if !slices.ContainsFunc(home, func(p place) bool { return isBelow(canonical, p.path) }) {
 		return nil, nil
 	}
 	wanted := unsafePath
 	if isBelow(unsafePath, s.home.dir) {
-		wanted = filepath.Join(sealed[0].path, strings.TrimPrefix(unsafePath, s.home.dir))
+		wanted = filepath.Join(home[0].path, strings.TrimPrefix(unsafePath, s.home.dir))
 	}
 	if canonical != wanted {
 		return nil, &sandbox.EnforcementError{Gaps: []string{

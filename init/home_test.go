@@ -195,20 +195,45 @@ func TestHoleThroughLink(t *testing.T) {
 func TestHomeThroughLink(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		needRoot(t)
-		if c.fileUID == 0 {
-			t.Skip("here the command could replace the link")
-		}
 		top := newTree(t, caller{fileUID: 0})
 		tr := newTree(t, c)
 		tr.mkdir("home/work")
 		home := top.link(tr.home, "link")
 		l := sh(c, writeAll(tr.home, tr.path("home/work")))
+		if c.fileUID == 0 {
+			l.with("--home", home).mustRefuse(t, fmt.Sprintf(
+				"cannot enforce --home %q: the program could replace the link %q on the way; name what it leads to", home, home))
+			return
+		}
 		l.with("--home", home, "--writable", home+"/work").mustPrint(t, "")
 		if tr.exists("home/made") || !tr.exists("home/work/made") {
 			t.Errorf("home written to: %v, hole: %v", tr.exists("home/made"), tr.exists("home/work/made"))
 		}
 		l.mustPrint(t, "")
 		if !tr.exists("home/made") {
+			t.Error("control: the home directory is not writable")
+		}
+	})
+}
+
+// TestHomeInsideHole is about mounts in a hole that show the home directory or a
+// part of it.
+func TestHomeInsideHole(t *testing.T) {
+	forEachCaller(t, func(t *testing.T, c caller) {
+		needRoot(t)
+		tr := newTree(t, c)
+		self, config := tr.mkdir("home/work/self"), tr.mkdir("home/work/config")
+		tr.mkdir("home/.config")
+		work := tr.path("home/work")
+		l := sh(c, writeAll(self, config, work))
+		l.prepare = func() error { return errors.Join(bind(tr.home, self), bind(tr.path("home/.config"), config)) }
+		l.with("--home", tr.home, "--writable", work).mustPrint(t, "")
+		if tr.exists("home/made") || tr.exists("home/.config/made") || !tr.exists("home/work/made") {
+			t.Errorf("written to home: %v, to a part: %v, to the hole: %v, want only the hole",
+				tr.exists("home/made"), tr.exists("home/.config/made"), tr.exists("home/work/made"))
+		}
+		l.mustPrint(t, "")
+		if !tr.exists("home/made") || !tr.exists("home/.config/made") {
 			t.Error("control: the home directory is not writable")
 		}
 	})

@@ -258,21 +258,24 @@ func TestEndOfCommand(t *testing.T) {
 	})
 }
 
-// TestOrphans looks at a process whose parent has ended: it is adopted, and
-// gone without a zombie once it ends.
+// TestOrphans looks at processes whose parent has ended: they are adopted, and
+// gone without a zombie once they end.
 func TestOrphans(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		tr := newTree(t, c)
-		fifo := tr.path("fifo")
-		tr.check(unix.Mkfifo(fifo, 0o600))
-		tr.own(fifo)
-		r := sh(c, "for i in 1 2 3; do sh -c 'cat "+fifo+" >/dev/null &'; done; echo ready; exec sleep 1000").start(t)
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer read.Close()
+		defer write.Close()
+		l := sh(c, "exec 3<&0; for i in 1 2 3; do sh -c 'cat <&3 >/dev/null &'; done; echo ready; exec sleep 1000")
+		l.stdin = read
+		r := l.start(t)
 		r.awaitLine("ready")
 		reaper := onlyChild(t, r.pid())
-		eventually(t, "adoption of the orphans", func() bool { return len(childrenOf(t, reaper)) == 4 })
-		f, err := os.OpenFile(fifo, os.O_WRONLY, 0)
-		tr.check(err)
-		f.Close()
+		const commandAndOrphans = 4
+		eventually(t, "adoption of the orphans", func() bool { return len(childrenOf(t, reaper)) == commandAndOrphans })
+		write.Close() // which ends them
 		onlyChild(t, reaper)
 	})
 }
