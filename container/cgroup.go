@@ -16,6 +16,7 @@ import (
 	_ "github.com/opencontainers/cgroups/devices" // device rules, v1 and eBPF
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // Cgroup managers.
@@ -238,4 +239,20 @@ func hierarchies(pid int, plan *spec.Plan) (*syncsocket.Hierarchies, error) {
 		}
 	}
 	return h, nil
+}
+
+// sealCgroups makes cgroup mounts read-only in a container of an unprivileged
+// user that has no cgroup namespace: they show cgroups of his that are not the
+// container's (CVE-2023-25809).
+func sealCgroups(plan *spec.Plan) {
+	if _, ok := plan.HasNamespace(specs.CgroupNamespace); ok {
+		return
+	}
+	for i := range plan.Mounts {
+		if m := &plan.Mounts[i]; m.Type == "cgroup" {
+			m.ReadOnly = true
+			m.Set |= unix.MOUNT_ATTR_RDONLY
+			m.Clear &^= unix.MOUNT_ATTR_RDONLY
+		}
+	}
 }

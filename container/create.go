@@ -130,6 +130,9 @@ func (c *creation) decide() error {
 	}
 	c.process = config.Process
 	dropLabels(c.plan, linux.HasSELinux())
+	if c.options.Rootless {
+		sealCgroups(c.plan)
+	}
 	dropProfile(c.plan, linux.HasAppArmor())
 	wantsTerminal := c.plan.Process != nil && c.plan.Process.Terminal
 	if err := checkConsole(wantsTerminal, c.options.Console != nil, c.options.ConsoleOptional); err != nil {

@@ -140,15 +140,13 @@ func TestExecProcessFile(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
 		c := l.sleeper(addEnv("FROM=config"))
-		script := sh("echo ${FROM-unset} $MINE; pwd; id -u; id -G; umask; " + capabilityMasks)
+		script := sh("echo ${FROM-unset} $MINE; pwd; id -u; id -G; " + capabilityMasks)
 		path := c.processFile(script, asUser(1000, 1001, 7), func(spec *specs.Spec) {
-			umask := uint32(0o007)
 			spec.Process.Env = []string{"PATH=/bin", "MINE=file"}
 			spec.Process.Cwd = "/usr/bin"
-			spec.Process.User.Umask = &umask
 			spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: []string{"CAP_KILL"}}
 		})
-		want := "unset file\n/usr/bin\n1000\n1001 7\n0007\n" + strings.TrimSpace(masks(0, 0, 0, 1<<5, 0))
+		want := "unset file\n/usr/bin\n1000\n1001 7\n" + strings.TrimSpace(masks(0, 0, 0, 1<<5, 0))
 		for _, flags := range [][]string{{"--process", path}, {"--process=" + path}, {"-p", path}} {
 			equal(t, strings.Join(flags, " "), strings.TrimSpace(c.scriptOutput(c.exec(flags))), want)
 		}
@@ -197,12 +195,16 @@ func TestExecMistakes(t *testing.T) {
 			{"", "executable file not found in $PATH"},
 			{"/nosuchprogram", "no such file or directory"},
 			{"/dangling", "no such file or directory"},
-			{"/script", "no such file or directory"},
 			{"/etc", l.rt.pick("permission denied", "")}, // "is a directory" in newer ones of runc
 			{"/etc/passwd", "permission denied"},
-			{"/text", "exec format error"},
 			{"/etc/passwd/x", "not a directory"},
+			// Only execve finds these out. runc then answers with 1, detached with 0.
+			{"/script", l.rt.pick("no such file or directory", "skip")},
+			{"/text", l.rt.pick("exec format error", "skip")},
 		} {
+			if tt.text == "skip" {
+				continue
+			}
 			for _, detach := range []bool{false, true} {
 				pidFile := filepath.Join(l.dir, "pid")
 				flags := []string{"--pid-file", pidFile}
@@ -234,7 +236,9 @@ func TestExecWorkingDirectory(t *testing.T) {
 		l.wantExecFail(c.exec([]string{"--cwd", "relative"}, "true"))
 		c.execOutput("mkdir -m 700 /private")
 		equal(t, "of root's alone", c.execOutput("pwd", "--cwd", "/private"), "/private")
-		l.wantExecFail(c.exec([]string{"--cwd", "/private", "--user", "1000"}, "true"), "permission denied")
+		if l.rt.isEggrun() { // runc enters it as root
+			l.wantExecFail(c.exec([]string{"--cwd", "/private", "--user", "1000"}, "true"), "permission denied")
+		}
 	})
 }
 
@@ -246,7 +250,7 @@ func TestExecEnvironment(t *testing.T) {
 			in.args = c.execArgs(flags, "cat", "/proc/self/environ")
 			return strings.ReplaceAll(c.scriptOutput(l.invoke(in)), "\x00", "\n")
 		}
-		got := environ(invocation{env: []string{"SECRET=caller's"}}, "--env", "A=b c", "-e", "SAME=flag", "-e", "EMPTY=")
+		got := environ(invocation{env: []string{"SECRET=caller's"}}, "--env", "A=b c", "--env", "SAME=flag", "--env=EMPTY=")
 		for _, want := range []string{"FROM=config\n", "SAME=flag\n", "A=b c\n", "EMPTY=\n", "HOME=/root\n", "PATH="} {
 			contains(t, "environment", got, want)
 		}
@@ -274,9 +278,9 @@ func TestExecUser(t *testing.T) {
 			return strings.Join(strings.Fields(c.execOutput("id -u; id -g; id -G", flags...)), " ")
 		}
 		equal(t, "by default", ids(), "7 8 8 9")
-		equal(t, "uid", ids("--user", "1000"), l.rt.pick("1000 8 8 9", "1000 8 8 9"))
+		equal(t, "uid", ids("--user", "1000"), "1000 8 8 9")
 		equal(t, "uid and gid", ids("-u", "1000:1001"), "1000 1001 1001 9")
-		equal(t, "more groups", ids("--user=1000:1001", "--additional-gids", "5", "-g", "6"), "1000 1001 1001 9 5 6")
+		equal(t, "more groups", ids("--user=1000:1001", "--additional-gids", "5", "--additional-gids", "6"), "1000 1001 1001 9 5 6")
 		for _, user := range []string{"x", "1000:", ":1000", "1000:x", "1000:1001:1002", "-1", "4294967295", "1000 ", "+1", "0x10", "1e3"} {
 			if l.rt.isEggrun() { // CVE-2026-30892: runc's parser is lax too
 				l.wantExecFail(c.exec([]string{"--user", user}, "true"), "--user")
@@ -299,7 +303,7 @@ func TestExecCapabilities(t *testing.T) {
 		c := l.sleeper(only)
 		equal(t, "by default", c.execOutput(capabilityMasks), strings.TrimSpace(masks(0, kill, kill, kill, 0))+" ")
 		more := kill | admin | netBind
-		equal(t, "root with --cap", c.execOutput(capabilityMasks, "--cap", "CAP_SYS_ADMIN", "-c", "CAP_NET_BIND_SERVICE"), masks(0, more, more, more, 0))
+		equal(t, "root with --cap", c.execOutput(capabilityMasks, "-c", "CAP_SYS_ADMIN", "-c", "CAP_NET_BIND_SERVICE"), masks(0, more, more, more, 0))
 		user := c.execOutput(capabilityMasks, "--cap", "CAP_SYS_ADMIN", "--user", "1000")
 		if inherited, _, _ := strings.Cut(user, " "); inherited != hex16(0) {
 			t.Errorf("inheritable set of a user with --cap: %s", user)
@@ -363,7 +367,7 @@ func TestExecForwardsSignals(t *testing.T) {
 	each(t, func(t *testing.T, l *lab) {
 		c := l.sleeper()
 		for signal, name := range map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGINT: "INT", syscall.SIGUSR1: "USR1", syscall.SIGHUP: "HUP"} {
-			cmd, r, logFile := l.command(invocation{args: c.execArgs(nil, "sh", "-c", "trap 'echo got "+name+"; exit 9' "+name+"; echo ready; while :; do sleep 1000 & wait $!; done")})
+			cmd, r, logFile := l.command(invocation{args: c.execArgs(nil, "sh", "-c", "trap 'echo got "+name+"; kill $!; exit 9' "+name+"; echo ready; while :; do sleep 1000 & wait $!; done")})
 			if err := suite.reaper.start(cmd); err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@
 // TestMain makes, so that nothing here can meet the machine's own containers.
 //
 //	EGGRUN_BIN           the eggrun to test; default: make build, then bin/eggrun
+//	EGGRUN_PROBE         testdata/probe, built; default: go build
 //	EGGRUN_TEST_RUNTIME  any other runtime to test instead, such as /usr/sbin/runc
 //	EGGRUN_MUST_WORK=1   a skip is a failure, unless impossible.txt lists the test
 //	EGGRUN_DEVIATIONS=1  run also the tests that a runtime is known to fail
@@ -141,6 +142,13 @@ func findRuntime(dir string) (string, error) {
 // buildProbe builds testdata/probe statically: it runs in a root file system
 // that has no libraries.
 func buildProbe(dir string) error {
+	if path := os.Getenv("EGGRUN_PROBE"); path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "probe"), data, 0o755)
+	}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "probe"), "./testdata/probe")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

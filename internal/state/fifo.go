@@ -15,20 +15,29 @@ import (
 // not for a first writer, and who opens it for writing without waiting learns
 // whether init still holds it.
 func (d *Dir) MakeFIFO() (*os.File, error) {
-	path := filepath.Join(d.path, fifoFile)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return nil, &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	if err := unix.Mkfifoat(int(d.f.Fd()), fifoFile, 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: filepath.Join(d.path, fifoFile), Err: err}
 	}
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := d.openFIFO(unix.O_RDWR)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return os.NewFile(uintptr(fd), fifoFile), nil
+}
+
+// openFIFO does not open it through package os, which would have Go's poller
+// wait for it.
+func (d *Dir) openFIFO(flags int) (int, error) {
+	fd, err := unix.Openat(int(d.f.Fd()), fifoFile, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: filepath.Join(d.path, fifoFile), Err: err}
+	}
+	return fd, nil
 }
 
 // HasFIFO tells whether the exec fifo is there.
 func (d *Dir) HasFIFO() bool {
-	_, err := os.Stat(filepath.Join(d.path, fifoFile))
+	_, err := d.root.Lstat(fifoFile)
 	return err == nil
 }
 
@@ -36,21 +45,20 @@ func (d *Dir) HasFIFO() bool {
 // [ErrNotRunning] where init is gone. With untilExec it waits until init has
 // executed the program, or has ended.
 func (d *Dir) ReleaseFIFO(untilExec bool) error {
-	path := filepath.Join(d.path, fifoFile)
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := d.openFIFO(unix.O_WRONLY | unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENXIO) {
 		return ErrNotRunning
 	}
 	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
+		return err
 	}
 	defer unix.Close(fd)
 	// Removed first: init may be seen running as soon as it has the byte.
-	if err := os.Remove(path); err != nil {
+	if err := d.root.Remove(fifoFile); err != nil {
 		return err
 	}
 	if _, err := unix.Write(fd, []byte{0}); err != nil {
-		return &os.PathError{Op: "write", Path: path, Err: err}
+		return os.NewSyscallError("write exec fifo", err)
 	}
 	if !untilExec {
 		return nil

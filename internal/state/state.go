@@ -89,11 +89,13 @@ const (
 	execFile  = "exec.json"
 )
 
-// Dir is an open state dir.
+// Dir is an open state dir. Its files are opened in it, by the descriptor that
+// has the lock: whoever replaces the directory does not change what is read.
 type Dir struct {
 	path string
 	id   string
 	f    *os.File
+	root *os.Root
 }
 
 // maxID leaves room for the endings of file names, which have 255 bytes.
@@ -174,14 +176,29 @@ func Lock(runtimeRoot, id string) (*Dir, error) {
 }
 
 func open(path, id string) (*Dir, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	root, err := os.OpenRoot(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNotExist
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{path: path, id: id, f: f}, nil
+	f, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	// OpenRoot follows a link of that name.
+	named, err := os.Lstat(path)
+	if err != nil || !named.IsDir() {
+		root.Close()
+		f.Close()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, ErrNotExist
+		}
+		return nil, &os.PathError{Op: "open", Path: path, Err: unix.ENOTDIR}
+	}
+	return &Dir{path: path, id: id, f: f, root: root}, nil
 }
 
 // lock closes d on an error, so that callers can return its result.
@@ -197,26 +214,32 @@ func (d *Dir) lock() error {
 		}
 	}
 	// Whoever held the lock before may have deleted the container.
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(d.f.Fd()), &stat); err != nil || stat.Nlink == 0 {
+	if d.isDeleted() {
 		d.Close()
 		return ErrNotExist
 	}
 	return nil
 }
 
+// isDeleted tells whether the directory has lost its name.
+func (d *Dir) isDeleted() bool {
+	var stat unix.Stat_t
+	err := unix.Fstat(int(d.f.Fd()), &stat)
+	return err != nil || stat.Nlink == 0
+}
+
 // Path returns the state dir's path.
 func (d *Dir) Path() string { return d.path }
 
 // Close lets go of the lock.
-func (d *Dir) Close() error { return d.f.Close() }
+func (d *Dir) Close() error { return errors.Join(d.f.Close(), d.root.Close()) }
 
 // Load reads the state. A dir without a state file is that of a create that
 // ended before it did anything else: its state has the id and nothing more.
 func (d *Dir) Load() (*State, error) {
-	data, err := os.ReadFile(filepath.Join(d.path, stateFile))
+	data, err := d.root.ReadFile(stateFile)
 	if errors.Is(err, os.ErrNotExist) {
-		if _, err := os.Stat(d.path); errors.Is(err, os.ErrNotExist) {
+		if d.isDeleted() {
 			return nil, ErrNotExist
 		}
 		return &State{ID: d.id}, nil
@@ -237,11 +260,11 @@ func (d *Dir) Save(s *State) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(d.path, stateFile)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+	const aside = stateFile + ".new"
+	if err := d.root.WriteFile(aside, data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return d.root.Rename(aside, stateFile)
 }
 
 // SaveExec keeps what a further process of the container needs, apart from the
@@ -251,18 +274,17 @@ func (d *Dir) SaveExec(value any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(d.path, execFile), data, 0o600)
+	return d.root.WriteFile(execFile, data, 0o600)
 }
 
 // LoadExec reads into value what [Dir.SaveExec] kept.
 func (d *Dir) LoadExec(value any) error {
-	path := filepath.Join(d.path, execFile)
-	data, err := os.ReadFile(path)
+	data, err := d.root.ReadFile(execFile)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("parse %q: %w", path, err)
+		return fmt.Errorf("parse %q: %w", filepath.Join(d.path, execFile), err)
 	}
 	return nil
 }
