@@ -107,6 +107,9 @@ func newApp(log *errorLog) *cli.App {
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = usage
+		if command == execCommand {
+			command.OnUsageError = func(c *cli.Context, err error, sub bool) error { return execFailure{usage(c, err, sub)} }
+		}
 		command.HideHelpCommand = true
 		command.Action = withSubject(command)
 	}

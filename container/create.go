@@ -68,6 +68,8 @@ type creation struct {
 	process *specs.Process // config.json's
 	policy  *policy.Policy
 	cgroup  cgroups.Manager
+	// hostMounts is set for a container without a mount namespace of its own.
+	hostMounts bool
 	// rdt is nil where config.json asks for none.
 	rdt     *rdtClass
 	filters []*seccomp.Filter
@@ -129,6 +131,9 @@ func (c *creation) decide() error {
 		return err
 	}
 	c.process = config.Process
+	if err := c.decideMounts(); err != nil {
+		return err
+	}
 	dropLabels(c.plan, linux.HasSELinux())
 	if c.options.Rootless {
 		sealCgroups(c.plan)
@@ -289,8 +294,7 @@ func (c *creation) spawn() error {
 	return c.dir.Save(c.state)
 }
 
-// send sends the plan, with clones of the root file system and of every bind
-// mount's source.
+// send sends the plan, with a clone of the root file system.
 func (c *creation) send(fifo *os.File) error {
 	setup := syncsocket.Setup{
 		ID:            c.options.ID,
@@ -300,6 +304,7 @@ func (c *creation) send(fifo *os.File) error {
 		ListenFDs:     c.options.ListenFDs,
 		ListenFDNames: c.options.ListenFDNames,
 		NoPivot:       c.options.NoPivot,
+		HostMounts:    c.hostMounts,
 		NoNewKeyring:  c.options.NoNewKeyring,
 		Bundle:        c.options.Bundle,
 	}
@@ -307,22 +312,14 @@ func (c *creation) send(fifo *os.File) error {
 	if err != nil {
 		return fmt.Errorf("rootfs %q: %w", c.plan.Rootfs, errors.Unwrap(err))
 	}
-	files := []*os.File{fifo, rootfs}
-	defer func() {
-		for _, f := range files[1:] {
-			f.Close()
-		}
-	}()
-	indices, trees, err := c.cloneTrees()
-	files = append(files, trees...)
-	if err != nil {
+	defer rootfs.Close()
+	if err := c.noteRoot(rootfs); err != nil {
 		return err
 	}
-	setup.TreeMounts = indices
 	if err := setScore(c.child.PID, c.score()); err != nil {
 		return err
 	}
-	return c.socket.Send(syncsocket.Request, &setup, files...)
+	return c.socket.Send(syncsocket.Request, &setup, fifo, rootfs)
 }
 
 func (c *creation) score() *int {
@@ -378,6 +375,8 @@ func (c *creation) converse() error {
 		switch message.Kind {
 		case syncsocket.Failed:
 			err = message.Failure()
+		case syncsocket.Trees:
+			err = c.sendTrees(message)
 		case syncsocket.Console:
 			err = c.options.Console(message.Files[0])
 		case syncsocket.Listener:

@@ -44,6 +44,8 @@ func (c *Container) destroy() error {
 	step()
 	errs = append(errs, c.removeCgroup(), removeRdt(c.state.Resctrl))
 	step()
+	errs = append(errs, c.unmountRoot())
+	step()
 	errs = append(errs, endSidecar(c.state.Sidecar))
 	step()
 	if err := errors.Join(errs...); err != nil {

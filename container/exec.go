@@ -144,7 +144,7 @@ func (x *execution) start() (linux.Process, error) {
 	}
 	setup := syncsocket.Setup{
 		ID: x.state.ID, Plan: x.base.Plan, Exec: true, Filters: x.base.Filters,
-		Preserve: x.options.PreserveFDs, Bundle: x.state.Bundle,
+		Preserve: x.options.PreserveFDs, Bundle: x.state.Bundle, HostMounts: x.state.HostMount != 0,
 	}
 	if err := x.socket.Send(syncsocket.Request, &setup); err != nil {
 		return process, err

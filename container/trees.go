@@ -8,22 +8,44 @@ import (
 	"strconv"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/syncsocket"
 	"eggrun/spec"
 
 	"golang.org/x/sys/unix"
 )
 
-// cloneTrees returns detached copies of the sources of all bind mounts, and the
-// mounts' indices. They are made here, with the rights and in the mount
+// sendTrees sends the trees of the bind mounts from the one on that init asks
+// for up to the next mount of another kind. They are not made before, for since
+// Linux 6.8 mountinfo has mounts in the order in which they were made, not
+// attached, and that is to be the order of config.json.
+func (c *creation) sendTrees(message *syncsocket.Message) error {
+	var first int
+	if err := message.Decode(syncsocket.Trees, &first); err != nil {
+		return err
+	}
+	trees, err := c.cloneTrees(c.plan.Mounts[first:])
+	defer func() {
+		for _, f := range trees {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	return c.socket.Send(syncsocket.Trees, nil, trees...)
+}
+
+// cloneTrees returns detached copies of the sources of the bind mounts with
+// which mounts begin. They are made here, with the rights and in the mount
 // namespace of the caller, where init, in a user namespace, might not get at
 // them. The caller closes them, also on an error.
-func (c *creation) cloneTrees() (indices []int, trees []*os.File, err error) {
+func (c *creation) cloneTrees(mounts []spec.Mount) (trees []*os.File, err error) {
 	mapper := idMapper{initPID: c.child.PID}
 	defer mapper.close()
-	for i := range c.plan.Mounts {
-		m := &c.plan.Mounts[i]
+	for i := range mounts {
+		m := &mounts[i]
 		if !m.IsBind() {
-			continue
+			break
 		}
 		tree, err := linux.CloneTree(m.Source, m.Recursive)
 		if err != nil {
@@ -31,17 +53,17 @@ func (c *creation) cloneTrees() (indices []int, trees []*os.File, err error) {
 			if errors.Is(err, os.ErrNotExist) {
 				err = fmt.Errorf("%w; create it on the host or drop the volume", err)
 			}
-			return indices, trees, err
+			return trees, err
 		}
-		indices, trees = append(indices, i), append(trees, tree)
+		trees = append(trees, tree)
 		if m.IDMap == nil {
 			continue
 		}
 		if err := mapper.apply(tree, m.IDMap); err != nil {
-			return indices, trees, fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
+			return trees, fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
 		}
 	}
-	return indices, trees, nil
+	return trees, nil
 }
 
 // idMapper makes id-mapped mounts of detached trees.

@@ -61,14 +61,40 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 	if c.request.Exec {
 		return &setup{plan: c.request.Plan, container: c}, nil
 	}
-	if len(files) != 2+len(c.request.TreeMounts) {
-		return nil, fmt.Errorf("sync message: %d descriptors, want %d", len(files), 2+len(c.request.TreeMounts))
+	if len(files) != 2 {
+		return nil, fmt.Errorf("sync message: %d descriptors, want 2", len(files))
 	}
 	c.fifo, c.trees[rootfsTree] = files[0], files[1]
-	for i, index := range c.request.TreeMounts {
-		c.trees[index] = files[2+i]
-	}
 	return &setup{plan: c.request.Plan, container: c}, nil
+}
+
+// takeTree returns the tree of a bind mount. Create clones it when asked, along
+// with those of the bind mounts that follow. Joined may come in between.
+func (c *container) takeTree(index int) (*os.File, error) {
+	if tree := c.trees[index]; tree != nil {
+		return tree, nil
+	}
+	if err := c.socket.Send(syncsocket.Trees, index); err != nil {
+		return nil, err
+	}
+	message, err := c.socket.Receive()
+	if err == nil && message.Kind == syncsocket.Joined {
+		c.joined = message
+		message, err = c.socket.Receive()
+	}
+	if err == nil {
+		err = message.Decode(syncsocket.Trees, nil)
+	}
+	if err == nil && len(message.Files) == 0 {
+		err = errors.New("no tree was sent")
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, tree := range message.Files {
+		c.trees[index+i] = tree
+	}
+	return c.trees[index], nil
 }
 
 // setUpNetwork brings up the loopback of a network namespace of the container's

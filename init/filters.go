@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"eggrun/internal/linux"
 	"eggrun/internal/seccomp"
 	"eggrun/internal/syncsocket"
 
@@ -75,8 +76,8 @@ func (f *filters) loadListener(program filterProgram) error {
 		return fmt.Errorf("load seccomp filter: errno %d", int(errno))
 	}
 	f.notice.SetFD(listener)
-	if _, err := unix.Write(f.socket, f.notice.Message); err != nil {
-		return os.NewSyscallError("report seccomp listener", err)
+	if errno := linux.RawWrite(f.socket, f.notice.Message); errno != 0 {
+		return os.NewSyscallError("report seccomp listener", errno)
 	}
 	for rest := f.answer; len(rest) > 0; {
 		n, err := unix.Read(f.socket, rest)

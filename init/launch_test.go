@@ -276,7 +276,8 @@ func (l *launch) startHere(cmd *exec.Cmd) error {
 		if err := errors.Join(linux.SetGroups(l.groups), linux.SetGID(id), linux.SetUID(id)); err != nil {
 			return err
 		}
-		// Lost with the uid; else the maps of the child would belong to root.
+		// Lost with a change of ids; else the maps of the child would belong to
+		// root.
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 			return err
 		}

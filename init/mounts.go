@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachRootfs puts the tree that create cloned over "/" of this namespace and
-// keeps its handle: from here on the root file system is that handle, and
-// nothing is looked up by the bundle's path.
+// attachRootfs puts the tree that create cloned over "/" of this namespace, or
+// over its own place where the namespace is the host's, and keeps its handle:
+// from here on the root file system is that handle, and nothing is looked up by
+// the bundle's path.
 func (s *setup) attachRootfs() error {
 	if s.container == nil {
 		return nil
@@ -27,15 +28,23 @@ func (s *setup) attachRootfs() error {
 	if err := linux.SetPropagation(tree, unix.MS_PRIVATE|unix.MS_REC); err != nil {
 		return err
 	}
-	hostRoot, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	place := "/"
+	if s.container.request.HostMounts {
+		place = s.plan.Rootfs
+	}
+	below, err := os.OpenFile(place, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	defer hostRoot.Close()
-	if err := linux.MoveMount(tree, hostRoot); err != nil {
+	defer below.Close()
+	if err := linux.MoveMount(tree, below); err != nil {
 		return fmt.Errorf("rootfs %q: %w", s.plan.Rootfs, err)
 	}
 	s.rootfs = tree
+	// On a shared mount of the host it has become a shared one.
+	if s.container.request.HostMounts {
+		return linux.SetPropagation(tree, unix.MS_PRIVATE|unix.MS_REC)
+	}
 	return nil
 }
 
@@ -103,9 +112,8 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 	var err error
 	set := m.Set
 	if m.IsBind() {
-		tree = s.container.trees[index]
-		if tree == nil {
-			return nil, errors.New("no tree was sent")
+		if tree, err = s.container.takeTree(index); err != nil {
+			return nil, err
 		}
 	} else {
 		if m.Type == "tmpfs" {
@@ -224,6 +232,9 @@ func (s *setup) pivot() error {
 	}
 	if err := s.sealMounts(); err != nil {
 		return err
+	}
+	if s.container.request.HostMounts {
+		return s.enterRoot()
 	}
 	if s.container.request.NoPivot {
 		return s.chrootOnly()

@@ -21,6 +21,11 @@ func (s *setup) chrootOnly() error {
 	if err := s.dropHostMounts(); err != nil {
 		return err
 	}
+	return s.enterRoot()
+}
+
+// enterRoot makes the root file system this process's root and nothing else.
+func (s *setup) enterRoot() error {
 	if err := unix.Fchdir(int(s.rootfs.Fd())); err != nil {
 		return &os.PathError{Op: "chdir", Path: s.rootfs.Name(), Err: err}
 	}

@@ -133,6 +133,8 @@ func TestOwnerAct(t *testing.T) {
 	dir := t.TempDir()
 	try := func() error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o600) }
 	result := make(chan [3]error)
+	starting.Lock() // the process is not dumpable afterwards
+	defer starting.Unlock()
 	go func() {
 		runtime.LockOSThread() // ends with this goroutine
 		o := owner{uid: 12345, gid: 12345}

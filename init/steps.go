@@ -51,6 +51,8 @@ type container struct {
 	fifo *os.File
 	// trees are the detached mounts that create cloned, by mount index.
 	trees map[int]*os.File
+	// joined is that message where it came early.
+	joined *syncsocket.Message
 	// hierarchies are the container's cgroups, known once it has joined them.
 	hierarchies *syncsocket.Hierarchies
 }
@@ -150,15 +152,25 @@ func (s *setup) openHandles() error {
 		return fmt.Errorf("open procfs: %w", err)
 	}
 	s.proc = proc
-	s.rootfs, err = os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	root := "/"
+	if s.container.request.HostMounts {
+		root = s.plan.Rootfs
+	}
+	s.rootfs, err = os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err == nil && s.container.request.HostMounts {
+		// No mount namespace whose root setns(2) would have given us.
+		err = s.enterRoot()
+	}
 	return err
 }
 
-// privateMounts makes this mount namespace a slave of the host's: what the host
-// mounts later may appear, nothing goes back.
+// privateMounts makes this mount namespace a slave of the host's, unless it is
+// the host's: what the host mounts later may appear, nothing goes back.
 func (s *setup) privateMounts() error {
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return &os.PathError{Op: "make slave", Path: "/", Err: err}
+	if s.container == nil || !s.container.request.HostMounts {
+		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+			return &os.PathError{Op: "make slave", Path: "/", Err: err}
+		}
 	}
 	proc, err := procfs.OpenProcRoot()
 	if err != nil {

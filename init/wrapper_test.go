@@ -154,10 +154,12 @@ func TestOwner(t *testing.T) {
 			c.need(t)
 			tr := newTree(t, c)
 			l := sh(c, "id -u; id -g; touch made; grep -E '^(CapEff|CapPrm|CapInh|CapAmb)' /proc/self/status | tr -d '0\t\n'")
-			l.dir = tr.dir
+			l.dir = tr.mkdir("home/work")
+			// All that makes the wrapper act with the command's rights.
+			l.options = []string{"--home", tr.home, "--writable", l.dir, "--deny-write", tr.write("home/work/a/policy", "")}
 			l.mustPrint(t, fmt.Sprintf("%d\n%d\nCapInh:CapPrm:CapEff:CapAmb:", c.uid, c.uid))
 			var stat unix.Stat_t
-			tr.check(unix.Stat(tr.path("made"), &stat))
+			tr.check(unix.Stat(tr.path("home/work/made"), &stat))
 			if int(stat.Uid) != c.fileUID || int(stat.Gid) != c.fileUID {
 				t.Errorf("the file belongs to %d:%d, want %d", stat.Uid, stat.Gid, c.fileUID)
 			}

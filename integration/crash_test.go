@@ -51,6 +51,7 @@ var crashBundles = []struct {
 	{"user namespace", []edit{sh("exec sleep 1000"), withUserNamespace}},
 	{"policy", []edit{sh("exec sleep 1000"), annotate("eggrun.domains", "example.com")}},
 	{"host pid namespace", []edit{sh("sleep 1000 & exec sleep 1000"), withoutNamespace(specs.PIDNamespace)}},
+	{"host mount namespace", []edit{sh("exec sleep 1000"), withoutNamespace(specs.MountNamespace)}},
 }
 
 func withUserNamespace(spec *specs.Spec) {

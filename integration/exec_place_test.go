@@ -40,15 +40,15 @@ func (c *container) wantJoined() {
 func TestExecNamespaces(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]edit{
-		"default":           nil,
-		"cgroup":            {withNamespace(specs.CgroupNamespace, "")},
-		"user":              {idMappings},
-		"user, cgroup":      {idMappings, withNamespace(specs.CgroupNamespace, "")},
-		"host's pid":        {withoutNamespace(specs.PIDNamespace)},
-		"host's net":        {withoutNamespace(specs.NetworkNamespace), dropMounts("/sys", "/sys/fs/cgroup")},
-		"host's uts, ipc":   {withoutNamespace(specs.UTSNamespace), withoutNamespace(specs.IPCNamespace), noHostname, dropMounts("/dev/mqueue")},
-		"user, host's net":  {idMappings, withoutNamespace(specs.NetworkNamespace), dropMounts("/sys", "/sys/fs/cgroup")},
-		"user, host's pid":  {idMappings, withoutNamespace(specs.PIDNamespace), hostProc},
+		"default":          nil,
+		"cgroup":           {withNamespace(specs.CgroupNamespace, "")},
+		"user":             {idMappings},
+		"user, cgroup":     {idMappings, withNamespace(specs.CgroupNamespace, "")},
+		"host's pid":       {withoutNamespace(specs.PIDNamespace)},
+		"host's net":       {withoutNamespace(specs.NetworkNamespace), dropMounts("/sys", "/sys/fs/cgroup")},
+		"host's uts, ipc":  {withoutNamespace(specs.UTSNamespace), withoutNamespace(specs.IPCNamespace), noHostname, dropMounts("/dev/mqueue")},
+		"user, host's net": {idMappings, withoutNamespace(specs.NetworkNamespace), dropMounts("/sys", "/sys/fs/cgroup")},
+		"user, host's pid": {idMappings, withoutNamespace(specs.PIDNamespace), hostProc},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, l *lab) {

@@ -77,7 +77,9 @@ func (c *container) execDetached(in invocation, flags []string, command ...strin
 	pidFile := filepath.Join(c.dir, fmt.Sprintf("exec-pid%d", c.calls))
 	in.args = c.execArgs(append([]string{"--detach", "--pid-file", pidFile}, flags...), command...)
 	r = c.invoke(in)
-	c.wantSilent(r)
+	if r.code != 0 || r.stderr != "" {
+		c.t.Fatalf("%v: exit %d, stderr %q", r.args, r.code, r.stderr)
+	}
 	text := readFile(c.t, pidFile)
 	pid, err := strconv.Atoi(text)
 	if err != nil {
@@ -126,10 +128,10 @@ func TestExecArguments(t *testing.T) {
 		equal(t, "output", c.scriptOutput(c.exec(nil, "echo", "-e", "--user", "--", "", "a b")), "--user --  a b")
 		equal(t, "arguments that are flags of exec", c.scriptOutput(c.exec([]string{"--env", "A=1"}, "env", "A=2", "sh", "-c", "echo $A $#", "--tty", "-d")), "2 1")
 		l.wantExecFail(c.exec(nil))
-		l.wantExecFail(c.exec([]string{"--nosuchflag"}, "true"), "nosuchflag")
-		r := l.call("exec")
-		if r.code == 0 {
-			t.Error("exec without an id: exit 0")
+		if l.rt.isEggrun() { // of runc this is 1, which could be the program's
+			l.wantExecFail(c.exec([]string{"--nosuchflag"}, "true"), "nosuchflag")
+			l.wantExecFail(l.call("exec"), "no container id")
+			l.wantExecFail(c.exec([]string{"-e", "A=1", "--env", "B=2"}, "true"), "flag")
 		}
 	})
 }
@@ -262,8 +264,8 @@ func TestExecEnvironment(t *testing.T) {
 		contains(t, "environment of another user", environ(invocation{}, "--user", "1000:1000"), "HOME=/home/tester\n")
 		contains(t, "environment of a user in no file", environ(invocation{}, "--user", "4242"), "HOME=/\n")
 		contains(t, "HOME by flag", environ(invocation{}, "--user", "1000", "--env", "HOME=/x"), "HOME=/x\n")
-		c.execOutput("mkdir /opt; ln -s /bin/busybox /opt/tool")
-		equal(t, "lookup by the PATH of the flag", c.scriptOutput(c.exec([]string{"--env", "PATH=/opt"}, "tool", "echo", "found")), "found")
+		c.execOutput("mkdir /opt; printf '#!/bin/sh\necho found\n' >/opt/tool; chmod 755 /opt/tool")
+		equal(t, "lookup by the PATH of the flag", c.scriptOutput(c.exec([]string{"--env", "PATH=/opt"}, "tool")), "found")
 		if l.rt.isEggrun() { // runc passes on what is no variable
 			l.wantExecFail(c.exec([]string{"--env", "NOVALUE"}, "true"), "NOVALUE")
 		}
@@ -280,13 +282,15 @@ func TestExecUser(t *testing.T) {
 		equal(t, "by default", ids(), "7 8 8 9")
 		equal(t, "uid", ids("--user", "1000"), "1000 8 8 9")
 		equal(t, "uid and gid", ids("-u", "1000:1001"), "1000 1001 1001 9")
-		equal(t, "more groups", ids("--user=1000:1001", "--additional-gids", "5", "--additional-gids", "6"), "1000 1001 1001 9 5 6")
+		equal(t, "more groups", ids("--user=1000:1001", "--additional-gids", "5", "--additional-gids", "6"), "1000 1001 1001 5 6 9")
 		for _, user := range []string{"x", "1000:", ":1000", "1000:x", "1000:1001:1002", "-1", "4294967295", "1000 ", "+1", "0x10", "1e3"} {
 			if l.rt.isEggrun() { // CVE-2026-30892: runc's parser is lax too
 				l.wantExecFail(c.exec([]string{"--user", user}, "true"), "--user")
 			}
 		}
-		l.wantExecFail(c.exec([]string{"--additional-gids", "x"}, "true"))
+		if l.rt.isEggrun() {
+			l.wantExecFail(c.exec([]string{"--additional-gids", "x"}, "true"), "--additional-gids")
+		}
 	})
 }
 
@@ -312,7 +316,7 @@ func TestExecCapabilities(t *testing.T) {
 		without := func(spec *specs.Spec) { spec.Process.Capabilities = nil }
 		if l.rt.isEggrun() { // runc takes config.json's
 			equal(t, "none by a file", c.processOutput(sh(capabilityMasks), without), masks(0, 0, 0, 0, 0))
-			l.wantExecFail(c.exec([]string{"--cap", "CAP_NOSUCH"}, "true"), "CAP_NOSUCH")
+			equal(t, "a capability that Linux lacks", c.execOutput(capabilityMasks, "--cap", "CAP_NOSUCH"), masks(0, kill, kill, kill, 0))
 		}
 	})
 }

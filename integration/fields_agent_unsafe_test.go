@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -42,28 +43,36 @@ type agent struct {
 	calls chan int32
 }
 
-// startAgent serves one container until its filter has no user any more.
+// startAgent serves each process that comes with a filter until that has no user
+// any more.
 func startAgent(t *testing.T, path string, decide func(nr int32) unix.Errno) *agent {
 	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{path: path, decide: decide, told: make(chan specs.ContainerProcessState, 1), calls: make(chan int32, 1000)}
+	a := &agent{path: path, decide: decide, told: make(chan specs.ContainerProcessState, 10), calls: make(chan int32, 1000)}
 	stopped, stop, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := a.serve(listener, stopped); err != nil && !errors.Is(err, net.ErrClosed) {
-			t.Errorf("seccomp agent: %v", err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return // the test is over
+			}
+			serving.Go(func() {
+				if err := a.serve(conn, stopped); err != nil {
+					t.Errorf("seccomp agent: %v", err)
+				}
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		_, _ = listener.Close(), stop.Close()
-		<-done
+		serving.Wait()
 		_ = stopped.Close()
 	})
 	return a
@@ -107,11 +116,7 @@ func startAgentThatLeaves(t *testing.T, path string) (left <-chan struct{}) {
 	return done
 }
 
-func (a *agent) serve(listener *net.UnixListener, stopped *os.File) error {
-	conn, err := listener.AcceptUnix()
-	if err != nil {
-		return err
-	}
+func (a *agent) serve(conn *net.UnixConn, stopped *os.File) error {
 	defer func() { _ = conn.Close() }()
 	notify, err := a.receive(conn)
 	if err != nil {

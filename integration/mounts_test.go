@@ -10,6 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TestMountOrder needs mountinfo to have the mounts in the order of config.json.
+// Since Linux 6.8 it goes by when they were made, not by when they were attached.
+func TestMountOrder(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		bind := func(target string) specs.Mount {
+			return specs.Mount{Destination: target, Type: "bind", Source: makeDir(t, filepath.Join(l.dir, "volume")), Options: []string{"bind"}}
+		}
+		tmpfs := func(target string) specs.Mount {
+			return specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs"}
+		}
+		got := l.output(`sed -n 's|.* \(/mnt/[a-z]*\) .*|\1|p' /proc/self/mountinfo`,
+			addMounts(bind("/mnt/z"), tmpfs("/mnt/y"), bind("/mnt/x"), bind("/mnt/b"), tmpfs("/mnt/a"), tmpfs("/mnt/w"), bind("/mnt/c")))
+		equal(t, "mount points", got, "/mnt/z\n/mnt/y\n/mnt/x\n/mnt/b\n/mnt/a\n/mnt/w\n/mnt/c")
+	})
+}
+
 // TestMountOptions mounts something at /mnt and looks at the line of
 // /proc/self/mountinfo, or at what a write does.
 func TestMountOptions(t *testing.T) {

@@ -53,6 +53,66 @@ func TestSharedNamespaces(t *testing.T) {
 	}
 }
 
+// TestHostMounts has no mount namespace, left out or named by the caller's: the
+// container's mounts are on the host while it is there, in its root file system
+// only, and take nothing along that was mounted there before. runc leaves them.
+func TestHostMounts(t *testing.T) {
+	t.Parallel()
+	rt := eggrunOnly(t)
+	for name, namespace := range map[string]edit{
+		"none":    withoutNamespace(specs.MountNamespace),
+		"by path": withNamespace(specs.MountNamespace, "/proc/self/ns/mnt"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, rt)
+			id := l.newID()
+			b := l.bundle(id, sh("echo text >/file; cat /file; ls /; exec sleep 1000"), namespace)
+			rootfs := filepath.Join(b.dir, "rootfs")
+			if err := unix.Mount(rootfs, rootfs, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(rootfs, unix.MNT_DETACH) })
+			before := mountsIn(b.dir)
+			c := l.createIn(b, id, invocation{})
+			equal(t, "namespace", procLink(t, c.pid, "ns/mnt"), procLink(t, os.Getpid(), "ns/mnt"))
+			equal(t, "root", procLink(t, c.pid, "root"), rootfs)
+			if during := mountsIn(b.dir); len(during) < len(before)+2 || !strings.Contains(strings.Join(during, "\n"), " "+rootfs+"/proc ") {
+				t.Errorf("mounts: %q", during)
+			}
+			c.start()
+			c.wantOutput("text\nbin")
+			if r := l.call("exec", id, "/bin/sh", "-c", "cat /file; ls /"); !strings.HasPrefix(r.stdout, "text\nbin") {
+				t.Errorf("exec: %q, %q", r.stdout, r.stderr)
+			}
+			c.kill("KILL")
+			c.wait()
+			c.delete()
+			equal(t, "mounts after delete", strings.Join(mountsIn(b.dir), "\n"), strings.Join(before, "\n"))
+			equal(t, "file", readFile(t, filepath.Join(rootfs, "file")), "text\n")
+		})
+	}
+	t.Run("root of the host", func(t *testing.T) {
+		t.Parallel()
+		l := newLab(t, rt)
+		id := l.newID()
+		b := l.bundle(id, sh("exit 0"), withoutNamespace(specs.MountNamespace), func(spec *specs.Spec) { spec.Root.Path = "/" })
+		l.wantFail(l.call("create", "--bundle", b.dir, id), `rootfs "/"`, "mount namespace")
+		l.wantGone(id)
+	})
+}
+
+// mountsIn returns those of the suite's mounts that are at or below dir.
+func mountsIn(dir string) []string {
+	var in []string
+	for _, line := range mounts() {
+		if strings.Contains(line, dir) {
+			in = append(in, line)
+		}
+	}
+	return in
+}
+
 func dropMounts(targets ...string) edit {
 	return func(spec *specs.Spec) {
 		kept := spec.Mounts[:0]

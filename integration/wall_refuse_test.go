@@ -22,6 +22,7 @@ func TestWallCannotEnforce(t *testing.T) {
 		"host network, by another's path": func(*lab) edit {
 			return withNamespace(specs.NetworkNamespace, "/proc/1/ns/net")
 		},
+		"host mounts": func(*lab) edit { return withoutNamespace(specs.MountNamespace) },
 		"namespace with an interface": func(l *lab) edit {
 			return withNamespace(specs.NetworkNamespace, l.pinnedNetwork("ip link add eggtest2 type bridge && ip link set eggtest2 up"))
 		},

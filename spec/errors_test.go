@@ -117,8 +117,10 @@ func TestTranslateRefusesNamespaces(t *testing.T) {
 	}
 	one := []specs.LinuxIDMapping{mapping(0, 1000, 1)}
 	runErrorTests(t, false, []errorTest{
-		{"none", func(c *specs.Spec) { c.Linux.Namespaces = nil }, `linux.namespaces: must have a mount namespace`},
-		{"no linux", func(c *specs.Spec) { c.Linux = nil }, `linux.namespaces: must have a mount namespace`},
+		{
+			"user without mount", func(c *specs.Spec) { c.Linux.Namespaces = namespace(specs.UserNamespace)[1:] },
+			`linux.namespaces: must have a mount namespace along with a user namespace`,
+		},
 		{"unknown", func(c *specs.Spec) { c.Linux.Namespaces = namespace("net") }, `linux.namespaces[1].type "net": no such type`},
 		{"empty", func(c *specs.Spec) { c.Linux.Namespaces = namespace("") }, `linux.namespaces[1].type "": no such type`},
 		{"all", func(c *specs.Spec) {

@@ -29,9 +29,10 @@ func translateNamespaces(src *source, plan *Plan) error {
 		}
 		plan.Namespaces = append(plan.Namespaces, Namespace{Type: ns.Type, Path: ns.Path})
 	}
-	// Without one every mount of the container would be made on the host.
-	if _, ok := plan.HasNamespace(specs.MountNamespace); !ok {
-		return invalid(field, "must have a mount namespace")
+	// Without one the mounts are made on the host, where only root may.
+	_, hasUser := plan.HasNamespace(specs.UserNamespace)
+	if _, ok := plan.HasNamespace(specs.MountNamespace); !ok && hasUser {
+		return invalid(field, "must have a mount namespace along with a user namespace")
 	}
 	return nil
 }

@@ -159,6 +159,18 @@ func MoveMount(tree, target *os.File) error {
 	return nil
 }
 
+// MountID returns the id of the mount that f is in, detached or not. It is
+// never used again since Linux 6.8, before that not while the mount is there.
+// Linux 5.8, see STATX_MNT_ID_UNIQUE in statx(2).
+func MountID(f *os.File) (uint64, error) {
+	defer runtime.KeepAlive(f)
+	var stat unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID|unix.STATX_MNT_ID_UNIQUE, &stat); err != nil {
+		return 0, &os.PathError{Op: "statx", Path: f.Name(), Err: err}
+	}
+	return stat.Mnt_id, nil
+}
+
 // PivotRoot makes the mount that rootfs is open on the root of this mount
 // namespace and of this process, and lets go of the old root. The working
 // directory is the new root afterwards.

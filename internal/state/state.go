@@ -52,6 +52,10 @@ type State struct {
 	// container later; nil for none.
 	ExecCPUAffinity *specs.CPUAffinity `json:"execCPUAffinity,omitempty"`
 
+	// HostMount is the id of the mount that a container without a mount
+	// namespace of its own has on Rootfs; 0 for none.
+	HostMount uint64 `json:"hostMount,omitempty"`
+
 	Cgroup Cgroup `json:"cgroup"`
 	// Resctrl are directories of the resctrl file system to be removed with
 	// the container, in this order.

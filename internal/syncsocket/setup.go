@@ -8,8 +8,8 @@ import (
 	"eggrun/spec"
 )
 
-// Setup is the body of a Request. Its files are the exec fifo, the rootfs tree,
-// then the trees of the mounts that TreeMounts lists; none with Exec.
+// Setup is the body of a Request. Its files are the exec fifo and the rootfs
+// tree; none with Exec.
 type Setup struct {
 	ID   string     `json:"id"`
 	Plan *spec.Plan `json:"plan"`
@@ -18,9 +18,6 @@ type Setup struct {
 	Exec bool `json:"exec,omitempty"`
 	// Filters are loaded in this order.
 	Filters []*seccomp.Filter `json:"filters,omitempty"`
-	// TreeMounts are indices into Plan.Mounts: bind mounts that create cloned,
-	// with the caller's rights and in the caller's mount namespace.
-	TreeMounts []int `json:"treeMounts,omitempty"`
 	// Preserve is how many descriptors from 3 on the program keeps.
 	Preserve int `json:"preserve,omitempty"`
 	// ListenFDs is how many of them are sockets that a service manager passed
@@ -28,7 +25,9 @@ type Setup struct {
 	ListenFDs     int    `json:"listenFDs,omitempty"`
 	ListenFDNames string `json:"listenFDNames,omitempty"`
 	// NoPivot keeps the host's root below the container's.
-	NoPivot      bool `json:"noPivot,omitempty"`
+	NoPivot bool `json:"noPivot,omitempty"`
+	// HostMounts is set where init is in create's own mount namespace.
+	HostMounts   bool `json:"hostMounts,omitempty"`
 	NoNewKeyring bool `json:"noNewKeyring,omitempty"`
 	// Bundle is for the state that hooks get.
 	Bundle string `json:"bundle"`

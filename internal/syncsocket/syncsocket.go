@@ -3,7 +3,10 @@
 // descriptors beside them.
 //
 //	host                                init
-//	 ── Request (plan, fifo, trees) ──▶
+//	 ── Request (plan, fifo, rootfs) ─▶
+//	                                    mounts, up to each run of bind mounts:
+//	 ◀── Trees ───────────────────────
+//	 ── Trees ────────────────────────▶
 //	                                    mounts
 //	 ── Joined (it is in its cgroup) ─▶
 //	                                    cgroup namespace, cgroup mounts
@@ -17,7 +20,7 @@
 //	 ── Proceed ──────────────────────▶
 //	 ◀── Ready ───────────────────────
 //
-// Instead of any of its messages init may send Failed. Until it has sent Ready
+// Joined may come at any time after Request. Instead of any of its messages init may send Failed. Until it has sent Ready
 // it exits when the host's end closes.
 package syncsocket
 
@@ -28,6 +31,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +42,7 @@ type Kind string
 // The messages, in the order of the conversation.
 const (
 	Request  Kind = "request"
+	Trees    Kind = "trees"
 	Joined   Kind = "joined"
 	Listener Kind = "listener"
 	Console  Kind = "console"
@@ -65,7 +70,11 @@ type Message struct {
 }
 
 // Socket is one end of the sync socket.
-type Socket struct{ f *os.File }
+type Socket struct {
+	f *os.File
+	// sending keeps the messages of two goroutines apart.
+	sending sync.Mutex
+}
 
 // Pair returns two connected ends, close-on-exec.
 func Pair() (host, init *Socket, err error) {
@@ -116,6 +125,8 @@ func (s *Socket) Send(kind Kind, body any, files ...*os.File) error {
 	if err != nil {
 		return err
 	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	if err := s.write(data); err != nil {
 		return err
 	}
@@ -232,21 +243,29 @@ func (s *Socket) receiveFiles() ([]*os.File, error) {
 // returned as its error.
 func (s *Socket) Expect(kind Kind, body any) (*Message, error) {
 	message, err := s.Receive()
+	if err == nil {
+		err = message.Decode(kind, body)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if message.Kind == Failed {
-		return nil, message.Failure()
+	return message, nil
+}
+
+// Decode does with a received message what [Socket.Expect] does with the next.
+func (m *Message) Decode(kind Kind, body any) error {
+	if m.Kind == Failed {
+		return m.Failure()
 	}
-	if message.Kind != kind {
-		return nil, fmt.Errorf("sync message %q, want %q", message.Kind, kind)
+	if m.Kind != kind {
+		return fmt.Errorf("sync message %q, want %q", m.Kind, kind)
 	}
 	if body != nil {
-		if err := json.Unmarshal(message.Body, body); err != nil {
-			return nil, fmt.Errorf("parse sync message: %w", err)
+		if err := json.Unmarshal(m.Body, body); err != nil {
+			return fmt.Errorf("parse sync message: %w", err)
 		}
 	}
-	return message, nil
+	return nil
 }
 
 // Shutdown ends the conversation in both directions; each side reads io.EOF.
