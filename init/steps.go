@@ -35,7 +35,8 @@ type setup struct {
 	// maskDir is the first mounted empty directory that hides a denied one;
 	// the others are its clones.
 	maskDir *os.File
-	// held is the wrapper's end of the pipe that says that it is alive.
+	// held is the wrapper's end of the socket pair over which the reaper says
+	// that it is ready, or why not, and learns that the wrapper is gone.
 	held *os.File
 	// caps are the program's capability sets.
 	caps *linux.CapabilitySets

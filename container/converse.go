@@ -1,0 +1,199 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"eggrun/egress"
+	"eggrun/internal/hook"
+	"eggrun/internal/linux"
+	"eggrun/internal/syncsocket"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// send sends the plan, with a clone of the root file system.
+func (c *creation) send(fifo *os.File) error {
+	setup := syncsocket.Setup{
+		ID:            c.options.ID,
+		Plan:          c.plan,
+		Filters:       c.filters,
+		Preserve:      c.options.PreserveFDs,
+		ListenFDs:     c.options.ListenFDs,
+		ListenFDNames: c.options.ListenFDNames,
+		NoPivot:       c.options.NoPivot,
+		HostMounts:    c.hostMounts,
+		NoNewKeyring:  c.options.NoNewKeyring,
+		Bundle:        c.options.Bundle,
+	}
+	rootfs, err := linux.CloneTree(c.plan.Rootfs, true)
+	if err != nil {
+		return fmt.Errorf("rootfs %q: %w", c.plan.Rootfs, errors.Unwrap(err))
+	}
+	defer rootfs.Close()
+	if err := c.noteRoot(rootfs); err != nil {
+		return err
+	}
+	if err := setScore(c.child.PID, c.score()); err != nil {
+		return err
+	}
+	return c.socket.Send(syncsocket.Request, &setup, fifo, rootfs)
+}
+
+func (c *creation) score() *int {
+	if c.plan.Process == nil {
+		return nil
+	}
+	return c.plan.Process.OOMScoreAdj
+}
+
+// join puts init into its cgroup, while init makes its mounts.
+func (c *creation) join() error {
+	if c.cgroup != nil {
+		pid := c.child.PID
+		if c.child.InCgroup {
+			pid = alreadyIn
+		}
+		if err := joinCgroup(c.cgroup, pid, c.resources()); err != nil {
+			c.socket.Shutdown() // init waits for this
+			return err
+		}
+	}
+	step()
+	h, err := hierarchies(c.child.PID, c.plan)
+	if err == nil {
+		err = c.socket.Send(syncsocket.Joined, h, h.Trees...)
+	}
+	if err != nil {
+		c.socket.Shutdown()
+	}
+	return err
+}
+
+func (c *creation) resources() *cgroups.Resources {
+	config, err := c.cgroup.GetCgroups()
+	if err != nil {
+		return &cgroups.Resources{}
+	}
+	return config.Resources
+}
+
+var errInitEnded = errors.New("init ended without a word; look for an out-of-memory kill in the kernel log")
+
+// converse answers init until it is ready.
+func (c *creation) converse() error {
+	for {
+		message, err := c.socket.Receive()
+		if errors.Is(err, io.EOF) {
+			return errInitEnded
+		}
+		if err != nil {
+			return err
+		}
+		switch message.Kind {
+		case syncsocket.Failed:
+			err = message.Failure()
+		case syncsocket.Trees:
+			err = c.sendTrees(message)
+		case syncsocket.Console:
+			err = c.options.Console(message.Files[0])
+		case syncsocket.Listener:
+			err = c.startSidecar(message.Files[0])
+		case syncsocket.Hooks:
+			err = c.runHooks()
+		case syncsocket.Seccomp:
+			err = handOverListener(c.socket, c.child, message, c.plan.Seccomp, c.hookState(specs.StateCreating))
+		case syncsocket.Ready:
+			return nil
+		default:
+			err = fmt.Errorf("sync message %q: unexpected", message.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// runHooks runs the hooks that see the namespaces before anything of the host
+// is gone from them.
+func (c *creation) runHooks() error {
+	if c.plan.Process != nil {
+		if err := raiseRlimits(c.child.PID, c.plan.Process.Rlimits); err != nil {
+			return err
+		}
+	}
+	hooks := c.plan.Hooks
+	//nolint:staticcheck // deprecated in the specification, used by engines
+	if err := hook.Run("prestart", hooks.Prestart, c.hookState(specs.StateCreated)); err != nil {
+		return err
+	}
+	if err := hook.Run("createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating)); err != nil {
+		return err
+	}
+	step()
+	return c.socket.Send(syncsocket.Proceed, nil)
+}
+
+// startSidecar hands the listener that init opened to the egress proxy.
+func (c *creation) startSidecar(listener *os.File) error {
+	defer listener.Close()
+	sidecar, err := egress.StartSidecar(&egress.SidecarOptions{
+		ID:       c.options.ID,
+		Domains:  c.policy.Domains,
+		Listener: listener,
+		Init:     c.child.Pidfd,
+		StateDir: c.dir.Path(),
+		Rootless: c.options.Rootless,
+	})
+	if err != nil {
+		return fmt.Errorf("egress proxy: %w", err)
+	}
+	step()
+	c.state.Sidecar = sidecar
+	return c.dir.Save(c.state)
+}
+
+// finish makes the container known as created.
+func (c *creation) finish() error {
+	if c.cgroup != nil {
+		if err := lateLimits(c.cgroup, c.resources()); err != nil {
+			return err
+		}
+	}
+	step()
+	if c.options.Pidfd != nil {
+		if err := c.options.Pidfd(c.child.Pidfd); err != nil {
+			return err
+		}
+	}
+	if err := c.dir.SaveExec(newExecBase(c.process, c.plan, c.filters)); err != nil {
+		return err
+	}
+	c.socket.Close()
+	c.state.Ready = true
+	if err := c.dir.Save(c.state); err != nil {
+		return err
+	}
+	step()
+	return writePIDFile(c.options.PIDFile, c.child.PID)
+}
+
+// writePIDFile writes the pid atomically: engines watch for the file.
+func writePIDFile(path string, pid int) error {
+	if path == "" {
+		return nil
+	}
+	aside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(aside, []byte(strconv.Itoa(pid)), 0o644); err != nil {
+		return fmt.Errorf("pid file: %w", err)
+	}
+	if err := os.Rename(aside, path); err != nil {
+		return errors.Join(fmt.Errorf("pid file: %w", err), os.Remove(aside))
+	}
+	return nil
+}
