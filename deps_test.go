@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"egress":              {"egress/inside", "internal/linux", "policy", "proxy", "sandbox", "spec"},
 	"egress/inside":       {"internal/linux", "policy", "sandbox"},
 	"proxy":               {"policy", "sandbox"},
+	"internal/need":       {},
 	"internal/hook":       {},
 	"internal/linux":      {},
 	"internal/seccomp":    {"sandbox"},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"eggrun/internal/need"
 )
 
 // The start of a process is paid for every create, init, start, delete and
@@ -93,25 +95,11 @@ func TestStartupBinary(t *testing.T) {
 func built(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join("bin", "eggrun")
-	need(t, "bin/eggrun, from make build", func() error {
+	need.That(t, "bin/eggrun, from make build", func() error {
 		_, err := os.Stat(path)
 		return err
 	})
 	return path
-}
-
-// need skips the test when probe says that the machine lacks what; with
-// EGGRUN_MUST_WORK=1 that is a failure.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	switch {
-	case err == nil:
-	case os.Getenv("EGGRUN_MUST_WORK") == "1":
-		t.Fatalf("needs %s: %v", what, err)
-	default:
-		t.Skipf("needs %s: %v", what, err)
-	}
 }
 
 // initCost is what one package's initialisation took.

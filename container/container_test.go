@@ -15,30 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// need skips the test with the reason when probe says that the machine lacks
-// what. With EGGRUN_MUST_WORK=1 that is a failure.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	need(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return os.ErrPermission
-		}
-		return nil
-	})
-}
-
 // startProcess starts a process that stands for an init.
 func startProcess(t *testing.T) (linux.Process, *exec.Cmd) {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/need"
 	"eggrun/spec"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -71,7 +72,7 @@ func TestOpenNamespace(t *testing.T) {
 
 func TestMapIDs(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	ids := func(container, host, size uint32) specs.LinuxIDMapping {
 		return specs.LinuxIDMapping{ContainerID: container, HostID: host, Size: size}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -15,7 +17,7 @@ import (
 func unifiedRoot(t *testing.T) string {
 	t.Helper()
 	root := ""
-	need(t, "a mount of cgroup v2", func() error {
+	need.That(t, "a mount of cgroup v2", func() error {
 		f, err := os.Open("/proc/self/mountinfo")
 		if err != nil {
 			return err
@@ -37,7 +39,7 @@ func unifiedRoot(t *testing.T) string {
 // same kind, change: it must wake the watch each time, and only then.
 func TestOOMWatchPolls(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	dir, err := os.MkdirTemp(unifiedRoot(t), "eggrun-test-")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
 	"eggrun/sandbox"
 	"eggrun/spec"
 
@@ -114,7 +115,7 @@ func TestPrepare(t *testing.T) {
 // when the container starts.
 func TestOtherNamespace(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
@@ -132,7 +133,7 @@ func TestOtherNamespace(t *testing.T) {
 		t.Error(err)
 	}
 	ip := func(args ...string) {
-		need(t, fmt.Sprint("ip ", args), func() error {
+		need.That(t, fmt.Sprint("ip ", args), func() error {
 			out, err := exec.Command("ip", args...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)

@@ -44,30 +44,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// need skips the test with the reason when probe says that the machine lacks
-// what. With EGGRUN_MUST_WORK=1 that is a failure.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	need(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return os.ErrPermission
-		}
-		return nil
-	})
-}
-
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

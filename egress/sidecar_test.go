@@ -16,13 +16,14 @@ import (
 	"testing"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/need"
 
 	"golang.org/x/sys/unix"
 )
 
 // TestSidecarIsBare looks at what the process is and has.
 func TestSidecarIsBare(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	w := newWorld(t, false)
 	w.tunnel(t)
 	pid := w.sidecar.PID
@@ -104,7 +105,7 @@ func containsAll(got, expected []string) bool {
 // audit.
 func TestSidecarServes(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	needRoot(t)
+	need.Root(t)
 	w := newWorld(t, true)
 	conn, _ := w.tunnel(t)
 	_, _, status := w.connect(t, "bad.example:443")
@@ -145,7 +146,7 @@ func TestSidecarServes(t *testing.T) {
 // through a garbage collection, and no longer.
 func TestSidecarEndsWithInit(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	needRoot(t)
+	need.Root(t)
 	w := newWorld(t, true)
 	conn, in := w.tunnel(t)
 	// Go collects garbage at the latest when 4 MB have been allocated.
@@ -177,7 +178,7 @@ func TestSidecarEndsWithInit(t *testing.T) {
 // sidecar is gone.
 func TestSidecarKilled(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	needRoot(t)
+	need.Root(t)
 	w := newWorld(t, true)
 	_, in := w.tunnel(t)
 	w.kill(t)
@@ -189,7 +190,7 @@ func TestSidecarKilled(t *testing.T) {
 
 // TestStartSidecarErrors needs an error to leave no process.
 func TestStartSidecarErrors(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	pidfd, err := linux.PidfdOpen(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +239,7 @@ func TestStartSidecarErrors(t *testing.T) {
 
 // TestSidecarChecksItself starts it with rights that it must not have.
 func TestSidecarChecksItself(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	run := func() (string, error) {
 		_, socket := listen(t)
 		defer socket.Close()
@@ -294,7 +295,7 @@ func TestSidecarWithoutRoot(t *testing.T) {
 		wantEqual(t, "no_new_privs", statusField(t, w.sidecar.PID, "NoNewPrivs"), "1")
 		return
 	}
-	needRoot(t)
+	need.Root(t)
 	const nobody = 65534
 	dir := t.TempDir()
 	if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +57,7 @@ func TestDenyMissingElsewhere(t *testing.T) {
 			"cannot enforce --deny-write %q: the link %q leads to nothing, which the program could make; name what it should lead to", link, link))
 		sh(c, attack, "--home", tr.home).mustPrint(t, "evil\n")
 
-		needRoot(t)
+		need.Root(t)
 		open := tr.mkdir("open")
 		shut := tr.mkdir("shut")
 		l := sh(c, "echo evil >"+open+"/x && cat "+shut+"/x")
@@ -97,7 +99,7 @@ func TestSeveralGaps(t *testing.T) {
 // the denied directory itself, one above it, one in it, and a single file.
 func TestAlias(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		tr.write("home/.ssh/keys/id", "secret\n")
 		tr.write("home/token", "secret\n")
@@ -195,7 +197,7 @@ func bindReadOnly(from, to string) error {
 // TestAliasOddName has what mountinfo writes in octal.
 func TestAliasOddName(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		secret := tr.write("home/a b/secret", "secret")
 		alias := tr.mkdir("c \t\\040\nd")
@@ -211,7 +213,7 @@ func TestAliasOutOfReach(t *testing.T) {
 	t.Parallel()
 	c := nsUser()
 	c.need(t)
-	needRoot(t)
+	need.Root(t)
 	tr := newTree(t, c)
 	secret := tr.write("home/secret", "secret")
 	roots := newTree(t, caller{fileUID: 0})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"eggrun/internal/need"
 )
 
 // TestDenyDirectory also tells that nothing comes back by another way in.
@@ -129,7 +131,7 @@ func TestDenyWrite(t *testing.T) {
 // TestDenyWriteSubmount is about a writable mount below a directory that is not.
 func TestDenyWriteSubmount(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		below := tr.mkdir("work/dir/below")
 		tr.mkdir("other")

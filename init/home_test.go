@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -79,7 +81,7 @@ func TestSiblings(t *testing.T) {
 // writable.
 func TestHomeFlags(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		l := sh(c, writeAll(tr.home)+"; ls -A "+tr.home+"; awk '$5 == \""+tr.home+"\" {print $6}' /proc/self/mountinfo | tail -1 | tr , '\\n' | grep -xE 'ro|nosuid|nodev'")
 		l.prepare = func() error {
@@ -94,7 +96,7 @@ func TestHomeFlags(t *testing.T) {
 // TestHomeSubmount is about mounts below the home directory, in a hole and not.
 func TestHomeSubmount(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		usb, cache := tr.mkdir("home/usb"), tr.mkdir("home/work/cache")
 		tr.mkdir("disk1")
@@ -194,7 +196,7 @@ func TestHoleThroughLink(t *testing.T) {
 // change.
 func TestHomeThroughLink(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		top := newTree(t, caller{fileUID: 0})
 		tr := newTree(t, c)
 		tr.mkdir("home/work")
@@ -220,7 +222,7 @@ func TestHomeThroughLink(t *testing.T) {
 // part of it.
 func TestHomeInsideHole(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
-		needRoot(t)
+		need.Root(t)
 		tr := newTree(t, c)
 		self, config := tr.mkdir("home/work/self"), tr.mkdir("home/work/config")
 		tr.mkdir("home/.config")

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/need"
 	"eggrun/internal/seccomp"
 
 	"golang.org/x/sys/unix"
@@ -67,10 +68,10 @@ func forEachCaller(t *testing.T, test func(t *testing.T, c caller)) {
 func (c caller) need(t *testing.T) {
 	t.Helper()
 	if c.kuid != os.Getuid() || c.maps == nil {
-		needRoot(t)
+		need.Root(t)
 	}
 	if c.maps != nil {
-		need(t, "user namespaces", probeUserNS)
+		need.That(t, "user namespaces", probeUserNS)
 	}
 }
 

@@ -7,10 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"eggrun/internal/need"
 )
 
 // What the test binary is when its first argument is one of these. Nothing of
@@ -56,38 +57,6 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// need skips the test if probe finds that the machine lacks what; with
-// EGGRUN_MUST_WORK=1 that is a failure, unless integration/impossible.txt
-// lists the test.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	name, _, _ := strings.Cut(t.Name(), "/")
-	list, _ := os.ReadFile("../integration/impossible.txt")
-	for line := range strings.Lines(string(list)) {
-		if listed, _, _ := strings.Cut(line, ":"); listed == t.Name() || listed == name {
-			t.Skipf("needs %s (listed as impossible): %v", what, err)
-		}
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	need(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return os.ErrPermission
-		}
-		return nil
-	})
-}
-
 // copySelf copies this binary to where every user may execute it.
 var copySelf = sync.OnceValues(func() (string, error) {
 	from, err := os.Open("/proc/self/exe")
@@ -130,7 +99,7 @@ var buildProbe = sync.OnceValues(func() (string, error) {
 func probePath(t *testing.T) string {
 	t.Helper()
 	path, err := buildProbe()
-	need(t, "static C compiler", func() error { return err })
+	need.That(t, "static C compiler", func() error { return err })
 	return path
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -115,7 +117,7 @@ func TestLinkOfTheSystem(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.need(t)
-			needRoot(t)
+			need.Root(t)
 			tr := newTree(t, caller{fileUID: 0})
 			secret := tr.write("run/secret", "secret")
 			tr.link("run", "varrun")
@@ -129,7 +131,7 @@ func TestLinkOfTheSystem(t *testing.T) {
 // TestOwnerAct takes rights to files and gives them back.
 func TestOwnerAct(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	dir := t.TempDir()
 	try := func() error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o600) }
 	result := make(chan [3]error)

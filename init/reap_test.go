@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
 )
@@ -164,7 +166,7 @@ func TestEarlySignal(t *testing.T) {
 		for range 5 {
 			r := l.start(t)
 			children := fmt.Sprintf("/proc/%d/task/%d/children", r.pid(), r.pid())
-			need(t, "lists of children in /proc", func() error {
+			need.That(t, "lists of children in /proc", func() error {
 				_, err := os.Stat(children)
 				return err
 			})
@@ -357,7 +359,7 @@ func TestAttacks(t *testing.T) {
 
 func needI386(t *testing.T, probe string) {
 	t.Helper()
-	need(t, "i386 system calls", func() error {
+	need.That(t, "i386 system calls", func() error {
 		const getpid = "i:20"
 		out, err := exec.Command(probe, getpid).Output()
 		if err == nil && strings.HasPrefix(string(out), "-") {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"eggrun/internal/need"
 )
 
 // canary counts the connections to a listener on loopback.
@@ -350,7 +352,7 @@ func TestLookup(t *testing.T) {
 	if addrs, err := lookup(ctx, "good.test"); err == nil {
 		t.Errorf("a cancelled lookup answered %v", addrs)
 	}
-	need(t, "localhost in /etc/hosts", func() error {
+	need.That(t, "localhost in /etc/hosts", func() error {
 		hosts, err := os.ReadFile("/etc/hosts")
 		if err == nil && !strings.Contains(string(hosts), "localhost") {
 			err = os.ErrNotExist

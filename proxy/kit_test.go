@@ -26,20 +26,6 @@ const patience = 10 * time.Second
 // it: a fakeNet leads it to a listener on loopback.
 var public = netip.MustParseAddr("9.9.9.9")
 
-// need skips the test when what it needs is absent, and fails instead where
-// everything must work.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
 // fakeNet stands in for DNS and for the network.
 type fakeNet struct {
 	mu      sync.Mutex

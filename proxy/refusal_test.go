@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"eggrun/internal/need"
 )
 
 func TestRefusalOnTheWire(t *testing.T) {
@@ -126,7 +128,7 @@ func TestGoClientSeesTheReason(t *testing.T) {
 
 func TestCurlSeesTheReason(t *testing.T) {
 	t.Parallel()
-	need(t, "curl", func() error { _, err := exec.LookPath("curl"); return err })
+	need.That(t, "curl", func() error { _, err := exec.LookPath("curl"); return err })
 	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
 	for _, tt := range []struct {
 		url  string

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"eggrun/internal/need"
 )
 
 // TestPipelinedBytes sends a request and the first bytes of the tunnel at once.
@@ -173,7 +175,7 @@ func countFDs(t *testing.T) int {
 // TestIdleTunnelDescriptors runs alone, because it counts the descriptors of
 // this process: client and origin live in it too, so two a tunnel are theirs.
 func TestIdleTunnelDescriptors(t *testing.T) {
-	need(t, "/proc/self/fd", func() error { _, err := os.Stat("/proc/self/fd"); return err })
+	need.That(t, "/proc/self/fd", func() error { _, err := os.Stat("/proc/self/fd"); return err })
 	const n = 64
 	p, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(origin(t, echo)))
 	before := countFDs(t)

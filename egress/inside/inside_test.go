@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"eggrun/internal/need"
 	"eggrun/sandbox"
 
 	"golang.org/x/sys/unix"
@@ -23,20 +24,6 @@ import (
 // childEnv names the test that the test binary is the isolated child for.
 const childEnv = "EGGRUN_INSIDE_TEST_CHILD"
 
-// need skips the test with the reason when probe says that the machine lacks
-// what. With EGGRUN_MUST_WORK=1 that is a failure.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
 // isolated runs the calling test once more, in a child process with a network
 // namespace of its own, and passes its verdict on. It is true in that child.
 func isolated(t *testing.T) bool {
@@ -44,7 +31,7 @@ func isolated(t *testing.T) bool {
 	if os.Getenv(childEnv) == t.Name() {
 		return true
 	}
-	need(t, "root", func() error {
+	need.That(t, "root", func() error {
 		if os.Geteuid() != 0 {
 			return os.ErrPermission
 		}
@@ -68,7 +55,7 @@ func isolated(t *testing.T) bool {
 // ip calls ip(8) in this network namespace.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
-	need(t, "ip "+strings.Join(args, " "), func() error {
+	need.That(t, "ip "+strings.Join(args, " "), func() error {
 		out, err := exec.Command("ip", args...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)

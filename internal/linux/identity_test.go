@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +32,7 @@ func threadCaps(t *testing.T) map[string]string {
 }
 
 func TestCapabilitySets(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	const chown, kill, admin = unix.CAP_CHOWN, unix.CAP_KILL, unix.CAP_SYS_ADMIN
 	none := bit()
 	for _, tt := range []struct {
@@ -124,7 +126,7 @@ func TestCapabilitySets(t *testing.T) {
 
 // TestCapabilitySetsHeld asks for what the thread does not have any more.
 func TestCapabilitySetsHeld(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	onThread(t, func() error {
 		few := NewCapabilitySets(&specs.LinuxCapabilities{
 			Bounding:  []string{"CAP_CHOWN", "CAP_KILL"},
@@ -154,7 +156,7 @@ func TestCapabilitySetsHeld(t *testing.T) {
 
 // TestIDs needs the ids of one thread to change, and of no other.
 func TestIDs(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	fields := func() (all string) {
 		for _, name := range []string{"Uid", "Gid", "Groups"} {
 			all += fmt.Sprint(name, statusField(t, "thread-self", name), " ")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -49,30 +51,6 @@ func childBlock() {
 	_, _ = unix.Read(fd, make([]byte, 1))
 }
 
-// need skips the test with the reason when probe says that the machine lacks
-// what. With EGGRUN_MUST_WORK=1 that is a failure.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	need(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return os.ErrPermission
-		}
-		return nil
-	})
-}
-
 // isolated runs the calling test once more, in a child process with new
 // namespaces (CLONE_NEW* flags, 0 for none), and passes its verdict on. It is
 // true in that child, where the test does its work, and false outside.
@@ -87,7 +65,7 @@ func isolatedAs(t *testing.T, flags uintptr, who *syscall.Credential) bool {
 	if os.Getenv(childEnv) == t.Name() {
 		return true
 	}
-	needRoot(t)
+	need.Root(t)
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$")
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Credential: who, Pdeathsig: unix.SIGKILL}
@@ -202,7 +180,7 @@ func openFDs(t *testing.T, pid any) []int {
 func sleep(t *testing.T) *os.File {
 	t.Helper()
 	var f *os.File
-	need(t, "a program sleep", func() error {
+	need.That(t, "a program sleep", func() error {
 		path, err := exec.LookPath("sleep")
 		if err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +24,7 @@ func TestMoveLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer netNS.Close()
-	need(t, "veth", func() error { return addVeth("moving", "staying") })
+	need.That(t, "veth", func() error { return addVeth("moving", "staying") })
 	links, err := Links()
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +22,7 @@ func TestSetPersonality(t *testing.T) {
 }
 
 func TestSetMemoryPolicy(t *testing.T) {
-	need(t, "a kernel with NUMA", func() error { return SetMemoryPolicy(unix.MPOL_DEFAULT, nil) })
+	need.That(t, "a kernel with NUMA", func() error { return SetMemoryPolicy(unix.MPOL_DEFAULT, nil) })
 	node0 := unix.NewCPUSet(1)
 	node0.Set(0)
 	for _, test := range []struct {
@@ -47,7 +49,7 @@ func TestSetMemoryPolicy(t *testing.T) {
 // length in bytes, or one bit too short, would lose: the kernel refuses a node
 // only if it sees it.
 func TestMemoryPolicyBits(t *testing.T) {
-	need(t, "a kernel with NUMA", func() error { return SetMemoryPolicy(unix.MPOL_DEFAULT, nil) })
+	need.That(t, "a kernel with NUMA", func() error { return SetMemoryPolicy(unix.MPOL_DEFAULT, nil) })
 	for _, node := range []int{7, 8, 63, 64, 127} {
 		nodes := unix.NewCPUSet(node + 1)
 		nodes.Set(node)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -78,7 +80,7 @@ func copiedSelf(t *testing.T) *os.File {
 
 func needOverlay(t *testing.T) {
 	t.Helper()
-	need(t, "overlay file systems", func() error {
+	need.That(t, "overlay file systems", func() error {
 		f, err := overlaySelf(t.TempDir())
 		if err == nil {
 			f.Close()
@@ -88,7 +90,7 @@ func needOverlay(t *testing.T) {
 }
 
 func TestSealedSelf(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	if err := overwrite(t, copiedSelf(t)); err != nil {
 		t.Errorf("the attack on a plain copy: %v, want success", err)
 	}
@@ -147,7 +149,7 @@ func TestSealedSelfOddPath(t *testing.T) {
 		wantEqual(t, "size", fromLayer.Size, own.Size)
 		return
 	}
-	needRoot(t)
+	need.Root(t)
 	needOverlay(t)
 	dir := filepath.Join(t.TempDir(), `a:b\c,d=e f`)
 	other := filepath.Join(t.TempDir(), `other:layer`)

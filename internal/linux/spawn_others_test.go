@@ -11,13 +11,15 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
 // TestSpawnConcurrently spawns while other goroutines do, and while os/exec
 // starts programs: none may get descriptors of another.
 func TestSpawnConcurrently(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +107,7 @@ func TestSpawnOrderFallback(t *testing.T) {
 		return nil
 	}
 	var target *Child
-	need(t, "user namespaces without root", func() (err error) {
+	need.That(t, "user namespaces without root", func() (err error) {
 		target, err = SpawnIn(SpawnRequest{
 			Exe: sleep(t), Argv: []string{"sleep", "60"},
 			New:    unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
@@ -149,7 +151,7 @@ func TestSpawnOrderFallback(t *testing.T) {
 // TestSpawnParentDies needs a child that waits for its id maps to end with the
 // process that was to write them.
 func TestSpawnParentDies(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), childEnv+"=orphan")
 	out, err := cmd.StdoutPipe()

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -67,7 +69,7 @@ func TestSpawnPlain(t *testing.T) {
 }
 
 func TestSpawnNew(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	for _, ns := range namespaceFlags {
 		t.Run(ns.name, func(t *testing.T) {
 			child := spawn(t, SpawnRequest{New: ns.flag, MapIDs: shiftedMap})
@@ -84,7 +86,7 @@ func TestSpawnNew(t *testing.T) {
 // TestSpawnJoin joins one namespace of another process after the other, and all
 // of them.
 func TestSpawnJoin(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	var all uintptr
 	for _, ns := range namespaceFlags {
 		all |= ns.flag
@@ -157,7 +159,7 @@ func eventuallyFDs(t *testing.T, pid int, want ...int) bool {
 }
 
 func TestSpawnUserIDs(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	for _, tt := range []struct {
 		uid, gid uint32
 		effCaps  bool
@@ -181,7 +183,7 @@ func TestSpawnUserIDs(t *testing.T) {
 
 // TestSpawnMapIDsError needs the waiting child to be gone.
 func TestSpawnMapIDsError(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	wrong := errors.New("no such map")
 	for name, join := range map[string][]*os.File{
 		"new":            nil,
@@ -210,7 +212,7 @@ func TestSpawnMapIDsError(t *testing.T) {
 }
 
 func TestSpawnErrors(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	dir := t.TempDir()
 	notExecutable := filepath.Join(dir, "file")
 	if err := os.WriteFile(notExecutable, []byte("text"), 0o644); err != nil {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +24,7 @@ func offsets(t *testing.T, pid int) string {
 
 // TestSpawnTime makes a time namespace beside each kind of other request.
 func TestSpawnTime(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	other := spawn(t, SpawnRequest{New: unix.CLONE_NEWUTS | unix.CLONE_NEWUSER | unix.CLONE_NEWNS, MapIDs: shiftedMap})
 	uts := openNamespace(t, other.PID, "uts")
 	mnt := openNamespace(t, other.PID, "mnt")
@@ -66,7 +68,7 @@ func wantNoChildBut(t *testing.T, last *Child) {
 // TestSpawnTimeOwner: a caller without rights over its own time namespace may
 // make one only together with a user namespace, which must then own it.
 func TestSpawnTimeOwner(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	child := spawn(t, SpawnRequest{New: unix.CLONE_NEWUSER | unix.CLONE_NEWTIME, MapIDs: shiftedMap})
 	fd, err := unix.IoctlRetInt(int(openNamespace(t, child.PID, "time").Fd()), unix.NS_GET_USERNS)
 	if err != nil {
@@ -81,7 +83,7 @@ func TestSpawnTimeOwner(t *testing.T) {
 }
 
 func TestSpawnJoinTime(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	ahead := spawn(t, SpawnRequest{New: unix.CLONE_NEWTIME, TimeOffsets: []byte(hourAhead)})
 	joined := spawn(t, SpawnRequest{Join: []*os.File{openNamespace(t, ahead.PID, "time")}})
 	wantEqual(t, "time namespace", namespace(t, joined.PID, "time"), namespace(t, ahead.PID, "time"))
@@ -93,7 +95,7 @@ func TestSpawnJoinTime(t *testing.T) {
 // TestSpawnTimeErrors has the kernel refuse an offset by which a clock would be
 // behind the boot.
 func TestSpawnTimeErrors(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	for _, test := range []struct {
 		name, offsets string
 		want          syscall.Errno

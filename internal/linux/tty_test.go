@@ -5,13 +5,15 @@ import (
 	"os"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
 func TestOpenPeer(t *testing.T) {
 	t.Parallel()
 	var master *os.File
-	need(t, "pseudoterminals", func() (err error) {
+	need.That(t, "pseudoterminals", func() (err error) {
 		master, err = os.OpenFile("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
 		return err
 	})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -125,7 +127,7 @@ func TestSetIDMap(t *testing.T) {
 
 func TestPidfdGetFD(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
@@ -206,10 +208,10 @@ func TestSpawnInCgroup(t *testing.T) {
 	wantEqual(t, "its cgroups", procFile(t, child.PID, "cgroup"), procFile(t, "self", "cgroup"))
 
 	mountpoint := t.TempDir()
-	need(t, "cgroup v2", func() error { return unix.Mount("cgroup2", mountpoint, "cgroup2", 0, "") })
+	need.That(t, "cgroup v2", func() error { return unix.Mount("cgroup2", mountpoint, "cgroup2", 0, "") })
 	defer func() { _ = unix.Unmount(mountpoint, unix.MNT_DETACH) }()
 	dir := filepath.Join(mountpoint, fmt.Sprintf("eggrun-test-%d", os.Getpid()))
-	need(t, "a cgroup v2 to make cgroups in", func() error { return os.Mkdir(dir, 0o755) })
+	need.That(t, "a cgroup v2 to make cgroups in", func() error { return os.Mkdir(dir, 0o755) })
 	defer func() {
 		eventually(t, "empty cgroup", func() bool { return os.Remove(dir) == nil })
 	}()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -126,7 +128,7 @@ func TestListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			need(t, "the flags", func() error {
+			need.That(t, "the flags", func() error {
 				for _, flag := range flags {
 					if !flagSupported(flag) {
 						return fmt.Errorf("kernel lacks %s", flag)

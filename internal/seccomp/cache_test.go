@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -185,7 +187,7 @@ func TestCacheUntrusted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.root {
-				needRoot(t)
+				need.Root(t)
 			}
 			dir := filepath.Join(t.TempDir(), "cache")
 			c := newCounter()

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -304,7 +306,7 @@ func podmanProfile(t testing.TB, caps ...string) *specs.LinuxSeccomp {
 	b, err := os.ReadFile("/usr/share/containers/seccomp.json")
 	if err != nil {
 		if t, ok := t.(*testing.T); ok {
-			need(t, "podman's seccomp profile", func() error { return err })
+			need.That(t, "podman's seccomp profile", func() error { return err })
 		}
 		t.Skip(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/internal/need"
+
 	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
 )
@@ -241,7 +243,7 @@ type attack struct {
 // TestGuardStopsAttacks makes each call with and without the guard.
 func TestGuardStopsAttacks(t *testing.T) {
 	t.Parallel()
-	needRoot(t) // without, the kernel answers EPERM to most of these itself
+	need.Root(t) // without, the kernel answers EPERM to most of these itself
 	const bad = -1
 	high := func(v uint64) string { return fmt.Sprintf("%#x", v|0xdeadbeef<<32) }
 	n := func(nr int, args ...any) []string { return []string{call("n", nr, args...)} }
@@ -306,7 +308,7 @@ func checkAttacks(t *testing.T, attacks []attack) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			free := runProbe(t, nil, a.ops...)
-			need(t, "attack "+a.name, func() error {
+			need.That(t, "attack "+a.name, func() error {
 				if free[len(free)-1] == errnoLine(a.want) {
 					return fmt.Errorf("the kernel answers %v without the guard", a.want)
 				}
@@ -355,7 +357,7 @@ func TestGuardLetsProgramsRun(t *testing.T) {
 // guard has to be first.
 func TestGuardBesidesProfile(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	need.Root(t)
 	profile := mustCompile(t, allowing("SCMP_ACT_ERRNO", "unshare", "getppid"))
 	ops := []string{call("n", unix.SYS_UNSHARE, unix.CLONE_NEWUTS), call("n", unix.SYS_GETCWD, 0, 0), call("n", unix.SYS_GETPPID)}
 	if got := runProbe(t, []*Filter{mustGuard(t), profile}, ops...); got[0] != "-1" || got[1] != "-1" || strings.HasPrefix(got[2], "-") {

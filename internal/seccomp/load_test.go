@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -97,7 +99,7 @@ func TestTraceAction(t *testing.T) {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	pid := cmd.Process.Pid
-	need(t, "ptrace", func() error { return unix.PtraceSeize(pid) })
+	need.That(t, "ptrace", func() error { return unix.PtraceSeize(pid) })
 	var status unix.WaitStatus
 	if err := errors.Join(unix.PtraceInterrupt(pid), wait(pid, &status),
 		unix.PtraceSetOptions(pid, unix.PTRACE_O_TRACESECCOMP|unix.PTRACE_O_EXITKILL), unix.PtraceCont(pid, 0)); err != nil {
@@ -135,7 +137,7 @@ func TestLoadPrivilege(t *testing.T) {
 	if out := runPlan(t, plan{Filters: f, NoCaps: true, Argv: []string{"/bin/true"}}); out.status != 0 {
 		t.Errorf("with no_new_privs: %+v", out)
 	}
-	needRoot(t)
+	need.Root(t)
 	if out := runPlan(t, plan{Filters: f, NewPrivs: true, Argv: []string{"/bin/true"}}); out.status != 0 {
 		t.Errorf("with CAP_SYS_ADMIN: %+v", out)
 	}

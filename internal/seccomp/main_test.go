@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -137,42 +139,11 @@ func loadAll(filters []*Filter, tsync bool) error {
 	return nil
 }
 
-// need skips the test if probe finds that the machine lacks what; with
-// EGGRUN_MUST_WORK=1 that is a failure, unless it is listed as impossible.
-func need(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	err := probe()
-	if err == nil {
-		return
-	}
-	impossible, _ := os.ReadFile("../../integration/impossible.txt")
-	for line := range strings.Lines(string(impossible)) {
-		if strings.TrimSpace(line) == what {
-			t.Skipf("needs %s (listed as impossible): %v", what, err)
-		}
-	}
-	if os.Getenv("EGGRUN_MUST_WORK") == "1" {
-		t.Fatalf("needs %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
-}
-
-// needRoot is for attacks that without root fail for another reason.
-func needRoot(t *testing.T) {
-	t.Helper()
-	need(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return errors.New("not root")
-		}
-		return nil
-	})
-}
-
 // needI386 is for tests that call through int $0x80.
 func needI386(t *testing.T) {
 	t.Helper()
 	probe := probePath(t)
-	need(t, "i386 system calls", func() error {
+	need.That(t, "i386 system calls", func() error {
 		out, err := exec.Command(probe, "i:20").Output()
 		if err == nil && strings.HasPrefix(string(out), "-") {
 			err = fmt.Errorf("getpid answers %s", bytes.TrimSpace(out))
@@ -194,7 +165,7 @@ var buildProbe = sync.OnceValues(func() (string, error) {
 func probePath(t *testing.T) string {
 	t.Helper()
 	path, err := buildProbe()
-	need(t, "static C compiler", func() error { return err })
+	need.That(t, "static C compiler", func() error { return err })
 	return path
 }
 
@@ -264,7 +235,7 @@ func ptr[T any](v T) *T { return &v }
 // needAMD64 is for tests with numbers of x86-64 in them.
 func needAMD64(t *testing.T) {
 	t.Helper()
-	need(t, "x86-64", func() error {
+	need.That(t, "x86-64", func() error {
 		if runtime.GOARCH != "amd64" {
 			return errors.New(runtime.GOARCH)
 		}
