@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"eggrun/internal/linux"
 	"eggrun/sandbox"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite/procfs"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -115,7 +115,7 @@ func (s *setup) placesOf(unsafePath string) (places []place, gap string, err err
 	if link != "" {
 		return nil, fmt.Sprintf("the program could replace the link %q on the way; name what it leads to", link), nil
 	}
-	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return s.placesOfMissing(unsafePath)
 	}
@@ -143,12 +143,12 @@ func (s *setup) placesOf(unsafePath string) (places []place, gap string, err err
 // program could make it: nothing can be mounted on what is not there.
 func (s *setup) placesOfMissing(unsafePath string) (places []place, gap string, err error) {
 	dir, rest := path.Split(unsafePath)
-	f, err := pathrs.OpenatInRoot(s.rootfs, dir)
+	f, err := linux.OpenInRoot(s.rootfs, dir, unix.O_PATH, 0)
 	for errors.Is(err, os.ErrNotExist) {
 		var name string
 		dir, name = path.Split(path.Clean(dir))
 		rest = name + "/" + rest
-		f, err = pathrs.OpenatInRoot(s.rootfs, dir)
+		f, err = linux.OpenInRoot(s.rootfs, dir, unix.O_PATH, 0)
 	}
 	if err != nil {
 		return nil, "", err

@@ -57,16 +57,12 @@ func (s *setup) makeConsole() error {
 }
 
 func (s *setup) openMaster() (*os.File, error) {
-	fd, err := unix.Openat2(int(s.rootfs.Fd()), "/dev/pts/ptmx", &unix.OpenHow{
-		Flags:   unix.O_RDWR | unix.O_NOCTTY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
-	})
+	master, err := linux.OpenInRoot(s.rootfs, "/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NOFOLLOW, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "/dev/pts/ptmx", Err: err}
+		return nil, err
 	}
-	master := os.NewFile(uintptr(fd), "/dev/pts/ptmx")
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
+	if err := unix.Fstatfs(int(master.Fd()), &fs); err != nil || fs.Type != unix.DEVPTS_SUPER_MAGIC {
 		master.Close()
 		return nil, errors.New("\"/dev/pts/ptmx\" is not on a devpts")
 	}

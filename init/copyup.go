@@ -7,16 +7,16 @@ import (
 	"os"
 	"strings"
 
+	"eggrun/internal/linux"
 	"eggrun/spec"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
 
 // fillTmpfs gives a new tmpfs the mode of the directory that it hides, unless
 // config.json names one, and, with tmpcopyup, what is in it.
 func (s *setup) fillTmpfs(tree *os.File, m *spec.Mount) error {
-	hidden, err := pathrs.OpenatInRoot(s.rootfs, m.Target)
+	hidden, err := linux.OpenInRoot(s.rootfs, m.Target, unix.O_PATH, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 
 	"eggrun/internal/linux"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +31,7 @@ func (s *setup) denyPaths() error {
 // skips what is missing.
 func (s *setup) coverExisting(what string, paths []string, cover func(*os.File) error) error {
 	for _, unsafePath := range paths {
-		f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+		f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -113,14 +112,10 @@ func (s *setup) hideFile(target *os.File) error {
 // openDevice opens a device node of the root with O_PATH, following no link,
 // and checks that it is the device that it should be.
 func (s *setup) openDevice(path string, kind, major, minor uint32) (*os.File, error) {
-	fd, err := unix.Openat2(int(s.rootfs.Fd()), path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
-	})
+	f, err := linux.OpenInRoot(s.rootfs, path, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
 	if err := checkDevice(f, kind, major, minor); err != nil {
 		f.Close()
 		return nil, err

@@ -63,10 +63,14 @@ func (s *setup) makeDevices() error {
 // refuses a link anywhere in its path: with /dev a link, nodes would be made
 // wherever it points to (CVE-2026-41579).
 func (s *setup) openDir(unsafePath string) (*os.File, error) {
-	if err := s.refuseLink(unsafePath); err != nil {
-		return nil, fmt.Errorf("directory %q: %w", unsafePath, err)
+	dir, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_NO_SYMLINKS)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
+	case errors.Is(err, unix.ELOOP):
+		return nil, fmt.Errorf("directory %q: a link is on the way", unsafePath)
 	}
-	return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
+	return dir, err
 }
 
 // makeDevice makes one node. Where mknod is not allowed, in a user namespace,

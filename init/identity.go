@@ -145,14 +145,10 @@ func (s *setup) setHome(p *spec.Process) error {
 // (CVE-2026-135844).
 func (s *setup) readPasswd(read func(io.Reader) error) error {
 	const maxBytes = 8 << 20
-	fd, err := unix.Openat2(int(s.rootfs.Fd()), "/etc/passwd", &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	f, err := linux.OpenInRoot(s.rootfs, "/etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil // no such file, or none that can be read: no entry
 	}
-	f := os.NewFile(uintptr(fd), "/etc/passwd")
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

@@ -188,15 +188,12 @@ func (s *setup) attach(tree *os.File, target string) error {
 // elsewhere would make whoever writes to /proc later write there instead
 // (CVE-2019-19921).
 func (s *setup) refuseLink(unsafePath string) error {
-	fd, err := unix.Openat2(int(s.rootfs.Fd()), unsafePath, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
-	})
+	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ELOOP) {
 		return errors.New("must be mounted on an ordinary directory, not through a link")
 	}
 	if err == nil {
-		unix.Close(fd)
+		f.Close()
 	}
 	return nil // whatever else is wrong shows when the mount point is opened
 }
@@ -204,7 +201,7 @@ func (s *setup) refuseLink(unsafePath string) error {
 // mountPoint opens unsafePath inside the root, or makes it: a directory or an
 // empty file. Links are followed, but never out of the root.
 func (s *setup) mountPoint(unsafePath string, isDir bool) (*os.File, error) {
-	f, err := pathrs.OpenatInRoot(s.rootfs, unsafePath)
+	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, 0)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return f, err
 	}

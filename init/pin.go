@@ -10,7 +10,6 @@ import (
 
 	"eggrun/internal/linux"
 
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite/procfs"
 	"golang.org/x/sys/unix"
 )
@@ -153,7 +152,7 @@ func (s *setup) walkLinks(unsafePath string, depth int) (string, error) {
 // the command could replace it returns unsafePath, for another its target, as
 // an absolute path.
 func (s *setup) inspect(unsafePath string) (replaceable, target string, err error) {
-	dir, err := pathrs.OpenatInRoot(s.rootfs, path.Dir(unsafePath))
+	dir, err := linux.OpenInRoot(s.rootfs, path.Dir(unsafePath), unix.O_PATH, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", "", nil
 	}

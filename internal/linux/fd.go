@@ -3,6 +3,7 @@ package linux
 import (
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,4 +52,30 @@ func SameFile(a, b *os.File) (bool, error) {
 		return false, err
 	}
 	return os.SameFile(infoA, infoB), nil
+}
+
+// OpenInRoot opens unsafePath as if root, a directory, were "/": links are
+// followed, but lead nowhere else, and no magic link of a procfs is. resolve has
+// further RESOLVE_* bits. The file is close-on-exec.
+//
+// ELOOP: a link that resolve forbids. Linux 5.6, see openat2(2).
+func OpenInRoot(root *os.File, unsafePath string, flags int, resolve uint64) (*os.File, error) {
+	defer runtime.KeepAlive(root)
+	how := unix.OpenHow{
+		Flags:   uint64(flags) | unix.O_CLOEXEC,
+		Resolve: resolve | unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	// EAGAIN: something was renamed in the meantime, so that the kernel can't
+	// tell whether the way led out. Who renames all the time can't win: the
+	// last answer is an error.
+	const tries = 128
+	for try := 1; ; try++ {
+		fd, err := retry(func() (int, error) { return unix.Openat2(int(root.Fd()), unsafePath, &how) })
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), unsafePath), nil
+		case err != unix.EAGAIN || try == tries: //nolint:errorlint // a bare errno
+			return nil, &os.PathError{Op: "open", Path: unsafePath, Err: err}
+		}
+	}
 }

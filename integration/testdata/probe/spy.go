@@ -125,6 +125,9 @@ func (s *spy) traceOne(pid int, dir string) {
 // write waits until a program is no longer busy.
 func (s *spy) write() {
 	for path, fd := range s.programs {
+		if path == "/probe" || path == "/bin/busybox" { // of other tests too
+			continue
+		}
 		name := "/proc/self/fd/" + strconv.Itoa(fd)
 		writable, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		for deadline := time.Now().Add(patience); errors.Is(err, unix.ETXTBSY) && time.Now().Before(deadline); {
