@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 
+	"eggrun/internal/linux"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -24,15 +26,23 @@ func (s *setup) makeCwd() error {
 	return dir.Close()
 }
 
-// enterCwd changes to the working directory as the user. A directory that is
-// not below the root, reached through a descriptor somewhere in /proc, is
-// refused: it would lead to the host (CVE-2024-21626).
+// enterCwd changes to the working directory as the user. One that is reached
+// through a descriptor somewhere in /proc is refused: it could be a directory of
+// the host, or of this process's own (CVE-2024-21626).
 func (s *setup) enterCwd() error {
 	if s.plan.Process == nil {
 		return nil
 	}
 	cwd := s.plan.Process.Cwd
-	if err := unix.Chdir(cwd); err != nil {
+	dir, err := linux.OpenInRoot(s.rootfs, cwd, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("working directory %q: not inside the container, or a loop of links", cwd)
+	}
+	if err != nil {
+		return &os.PathError{Op: "chdir", Path: cwd, Err: errors.Unwrap(err)}
+	}
+	defer dir.Close()
+	if err := unix.Fchdir(int(dir.Fd())); err != nil {
 		return &os.PathError{Op: "chdir", Path: cwd, Err: err}
 	}
 	var buf [unix.PathMax]byte
