@@ -127,6 +127,11 @@ func (c *creation) decide() error {
 	if c.plan, err = spec.Translate(config, c.options.Bundle, c.policy); err != nil {
 		return err
 	}
+	if entersOthers(c.plan) {
+		if err := linux.RunSealed(c.options.RuntimeRoot, ownVariables, c.options.Preserve); err != nil {
+			return err
+		}
+	}
 	c.process = config.Process
 	if err := c.decideMounts(); err != nil {
 		return err

@@ -84,6 +84,9 @@ func (c *Container) Exec(options *ExecOptions) (linux.Process, error) {
 	case status == specs.StateCreating:
 		return linux.Process{}, c.wrongState("running")
 	}
+	if err := linux.RunSealed(c.dir.Path(), ownVariables, options.Preserve); err != nil {
+		return linux.Process{}, err
+	}
 	x := &execution{Container: c, options: options}
 	if err := x.decide(); err != nil {
 		return linux.Process{}, err

@@ -87,7 +87,7 @@ func (l *lab) spied(command string, enter func(c *container, i int), edits ...ed
 	l.t.Helper()
 	id := l.newID()
 	b := l.bundle(id, append([]edit{withProbe, sh("exec /probe " + command + " /stop")}, edits...)...)
-	l.helper("cp", b.rootfs+"/bin/busybox", b.rootfs+"/tool")
+	l.helper("cp", b.rootfs+"/bin/busybox", b.rootfs+"/busybox")
 	if strings.Contains(fmt.Sprint(l.config(id, edits...).Linux.UIDMappings), "100000") {
 		chownTree(l.t, b.rootfs, 100000)
 	}
@@ -99,13 +99,15 @@ func (l *lab) spied(command string, enter func(c *container, i int), edits ...ed
 		enter(c, i)
 	}
 	// The control: what the spy may see, it sees.
-	pid, _ := c.execDetached(invocation{}, nil, "/tool", "sleep", "1000")
-	c.wantOutput("/tool")
+	pid, _ := c.execDetached(invocation{}, nil, "/busybox", "sleep", "1000")
+	c.wantOutput("/busybox")
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		l.t.Fatal(err)
 	}
+	suite.reaper.status(l.t, pid)
 	writeFile(l.t, filepath.Join(b.rootfs, "stop"), "", 0o644)
 	equal(l.t, "exit status of the spy", c.wait(), 0)
+	l.wantOK(l.call("delete", "--force", id)) // this lab is a copy, which nobody closes
 	l.t.Logf("the spy: %s", c.stdout())
 	return strings.Split(strings.TrimSpace(c.stdout()), "\n")
 }
@@ -128,23 +130,46 @@ func TestExecAttackSpy(t *testing.T) {
 				r := l.invoke(invocation{args: c.execArgs([]string{"--user", "1000"}, "true"), env: []string{"SECRET=caller's"}})
 				equal(t, "exit status ("+r.stderr+")", r.code, 0)
 			}, edits...)
-			wroteTool := false
-			for _, line := range said {
-				what, path, _ := strings.Cut(line, " ")
-				switch {
-				case line == "wrote /tool":
-					wroteTool = true
-				case what == "wrote", strings.Contains(line, "SECRET"), strings.Contains(line, "EGGRUN_IT_LAB"), what == "holds" && strings.HasPrefix(path, l.dir) && !strings.Contains(path, "/call"):
-					t.Error(line)
-				}
-			}
-			if !wroteTool {
-				t.Error("control: the spy could not write a program of the container's own")
-			}
-			if readFile(t, l.rt.path) != before {
-				t.Error("the host's program has changed")
-			}
+			l.wantNothingSpied(said, before)
 		})
+	}
+}
+
+// TestAttackJoinedPID is the same for a container that is made in the pid
+// namespace of another one.
+func TestAttackJoinedPID(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)).privateRuntime()
+	before := readFile(t, l.rt.path)
+	said := l.spied("spy", func(c *container, i int) {
+		id := fmt.Sprintf("joiner%d", i)
+		b := l.bundle(id, sh("exit 0"), asUser(1000, 1000), withNamespace(specs.PIDNamespace, fmt.Sprintf("/proc/%d/ns/pid", c.pid)))
+		r := l.invoke(invocation{args: []string{"run", "--bundle", b.dir, id}, env: []string{"SECRET=caller's"}})
+		equal(t, "exit status ("+r.stderr+")", r.code, 0)
+	}, addCapabilities(allCapabilities...))
+	l.wantNothingSpied(said, before)
+}
+
+// wantNothingSpied checks what a spy got to see, and that the runtime's program
+// is as it was.
+func (l *lab) wantNothingSpied(said []string, before string) {
+	l.t.Helper()
+	sawTool := false
+	for _, line := range said {
+		what, path, _ := strings.Cut(line, " ")
+		switch {
+		case line == "executes /busybox":
+			sawTool = true
+		case strings.HasSuffix(line, " /busybox"):
+		case what == "wrote", strings.Contains(line, "SECRET"), strings.Contains(line, "EGGRUN_IT_LAB"), what == "holds" && strings.HasPrefix(path, l.dir) && !strings.Contains(path, "/call") && !strings.Contains(path, "/exec.fifo"):
+			l.t.Error(line)
+		}
+	}
+	if !sawTool {
+		l.t.Error("control: the spy did not see a program of the container's own")
+	}
+	if readFile(l.t, l.rt.path) != before {
+		l.t.Error("the host's program has changed")
 	}
 }
 

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"os"
 	"syscall"
 	"unsafe"
 
@@ -45,4 +46,16 @@ func (e *Exec) Run() syscall.Errno {
 func RawWrite(fd int, data []byte) syscall.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
 	return errno
+}
+
+// execFile executes an open file in place of this process.
+func execFile(exe *os.File, argv, env []string) error {
+	program, err := PrepareExec("", argv, env)
+	if err != nil {
+		return err
+	}
+	RestoreNOFILE()
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, exe.Fd(), uintptr(unsafe.Pointer(program.path)),
+		uintptr(unsafe.Pointer(&program.argv[0])), uintptr(unsafe.Pointer(&program.env[0])), unix.AT_EMPTY_PATH, 0)
+	return os.NewSyscallError("execveat", errno)
 }

@@ -19,11 +19,22 @@ import (
 // A container that opens /proc/PID/exe of a process that enters it and waits
 // for that to end could otherwise rewrite the runtime (CVE-2019-5736).
 func SealedSelf(emptyDir string) (*os.File, error) {
+	if isSealed() {
+		return os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
+	}
 	if exe, err := overlaySelf(emptyDir); err == nil {
 		return exe, nil
 	}
-	return memfdSelf()
+	return memfdSelf(0o555)
 }
+
+// UnreadableSelf is [SealedSelf] for a process that enters a user namespace: a
+// memfd that everybody may execute and nobody in the namespace may read. Its
+// process cannot be traced from inside from its first instruction on, for the
+// kernel asks for CAP_SYS_PTRACE where the file's owner is known, which is
+// outside; see ptrace(2), "Ptrace access mode checking", and would_dump in
+// fs/exec.c. It costs a copy of the program.
+func UnreadableSelf() (*os.File, error) { return memfdSelf(0o111) }
 
 // overlaySelf costs about as much as a mount, where a copy costs reading and
 // writing the whole program, charged to the caller's memory cgroup.
@@ -50,7 +61,7 @@ func overlaySelf(emptyDir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), self), nil
 }
 
-func memfdSelf() (*os.File, error) {
+func memfdSelf(mode os.FileMode) (*os.File, error) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return nil, err
@@ -71,7 +82,7 @@ func memfdSelf() (*os.File, error) {
 		return nil, fmt.Errorf("copy own program: %w", err)
 	}
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if err := copied.Chmod(0o555); err != nil {
+	if err := copied.Chmod(mode); err != nil {
 		copied.Close()
 		return nil, err
 	}
@@ -81,5 +92,5 @@ func memfdSelf() (*os.File, error) {
 	}
 	// A file that is open for writing cannot be executed (ETXTBSY).
 	defer copied.Close()
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d", copied.Fd()))
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", copied.Fd()), unix.O_PATH, 0)
 }

@@ -104,7 +104,7 @@ func TestSealedSelf(t *testing.T) {
 		want error
 	}{
 		{"overlay", func() (*os.File, error) { return overlaySelf(t.TempDir()) }, unix.EROFS},
-		{"memfd", memfdSelf, unix.EPERM},
+		{"memfd", UnreadableSelf, unix.EPERM},
 		{"whichever", func() (*os.File, error) { return SealedSelf(t.TempDir()) }, unix.EROFS},
 		{"no overlay possible", func() (*os.File, error) { return SealedSelf("/none/such") }, unix.EPERM},
 	} {

@@ -3,6 +3,7 @@ package linux
 import (
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -38,6 +39,7 @@ type spawnArgs struct {
 	offsetsPath     [len(offsetsPath) + 1]byte
 	uid, gid        uintptr
 	keep            []int
+	needed          []int // all descriptors that the child uses, ascending
 	exe             int
 	argv, env       **byte
 	report, proceed int
@@ -90,6 +92,11 @@ func forkSpawn(req *SpawnRequest, report, proceed, proceedWrite *os.File) (child
 	if req.JoinUser != nil {
 		args.joinUser = int(req.JoinUser.Fd())
 	}
+	args.needed = append(slices.Concat(join, args.keep), args.exe, args.report, args.proceed)
+	if args.joinUser >= 0 {
+		args.needed = append(args.needed, args.joinUser)
+	}
+	slices.Sort(args.needed)
 	// No other fork of this process may inherit what is being prepared, and
 	// no descriptor may be half-way between open and close-on-exec.
 	syscall.ForkLock.Lock()
@@ -133,8 +140,14 @@ func rawSpawn(a *spawnArgs) (pid uintptr, errno syscall.Errno) {
 		awaitMaps(a)
 	}
 	if !a.oneStage {
+		closeOthers(a)
 		if len(a.offsets) > 0 {
 			openOffsets(a)
+		}
+		// Those who may trace all that is in a user namespace may not trace
+		// this. With a new one the files in /proc for its maps must stay ours.
+		if !a.newUser {
+			syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0)
 		}
 		if errno = joinAll(a); errno != 0 {
 			die(a, reportJoin, errno)
@@ -205,6 +218,22 @@ func makeTime(a *spawnArgs) {
 	if _, _, errno := syscall.RawSyscall(unix.SYS_WRITE, a.offsetsFD, uintptr(unsafe.Pointer(&a.offsets[0])), uintptr(len(a.offsets))); errno != 0 {
 		die(a, reportOffsets, errno)
 	}
+}
+
+// closeOthers closes every descriptor but those that the child uses: what it is
+// about to enter may hold somebody who can look into it.
+//
+//go:nosplit
+//go:norace
+func closeOthers(a *spawnArgs) {
+	first := uintptr(3)
+	for _, fd := range a.needed {
+		if first < uintptr(fd) {
+			syscall.RawSyscall(unix.SYS_CLOSE_RANGE, first, uintptr(fd)-1, 0)
+		}
+		first = uintptr(fd) + 1
+	}
+	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, first, uintptr(^uint32(0)), 0)
 }
 
 // joinAll joins what it may, then the user namespace, then the rest.
