@@ -7,6 +7,8 @@ var deviations = map[string]map[string]string{
 		"TestConsoleLongPath":         "dials the path as it is: invalid argument",
 		"TestDevicesDoNotFollowLinks": "CVE-2026-41579: makes links through the image's /dev on the host",
 		"TestDomainname":              "the field came with runtime-spec 1.1; runc ignores it before 1.2",
+		"TestExecForeground":          "sets the terminal's size after the program has started: sometimes too late",
+		"TestExecRlimits":             "Go sometimes undoes the soft RLIMIT_NOFILE at exec",
 		"TestHookFails/poststart":     "runs poststart in create until 1.6",
 		"TestPersonality":             "the field came with runc 1.2",
 		"TestTimeNamespace":           "time namespaces came with runc 1.2",

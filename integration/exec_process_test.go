@@ -32,7 +32,7 @@ func TestExecRlimits(t *testing.T) {
 			}
 		}
 		none := func(spec *specs.Spec) { spec.Process.Rlimits = nil }
-		c := l.sleeper(none, limit("RLIMIT_NOFILE", 100, 200), limit("RLIMIT_FSIZE", 1<<20, 1<<21))
+		c := l.sleeper(none, limit("RLIMIT_NOFILE", 200, 200), limit("RLIMIT_FSIZE", 1<<20, 1<<21))
 		limits := func(output string) []string {
 			var lines []string
 			for line := range strings.Lines(output) {
@@ -51,7 +51,7 @@ func TestExecRlimits(t *testing.T) {
 			have []string
 			want string
 		}{
-			{"by default", byDefault, "Max open files 100 200 files"},
+			{"by default", byDefault, "Max open files 200 200 files"},
 			{"by default", byDefault, "Max file size 1048576 2097152 bytes"},
 			{"by a file", byFile, "Max open files 400 400 files"},
 			{"by a file", byFile, "Max processes 64 65 processes"},
