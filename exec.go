@@ -67,7 +67,7 @@ func runExec(c *cli.Context) error {
 	detach := c.Bool("detach")
 	terminal := &foregroundTerminal{}
 	if options.Console == nil && !detach {
-		options.Console, options.ConsoleOptional = terminal.attach, true
+		options.Console, options.ConsoleOptional, options.ConsoleSize = terminal.attach, true, terminalSize()
 	}
 	defer terminal.restore()
 	return withContainer(c, container.Open, func(ctr *container.Container) error {

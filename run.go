@@ -10,6 +10,7 @@ import (
 	"eggrun/internal/state"
 
 	"github.com/containerd/console"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 )
@@ -75,6 +76,7 @@ func runForeground(options *container.CreateOptions, keep bool) error {
 	if options.Console == nil {
 		options.Console = terminal.attach
 		options.ConsoleOptional = true
+		options.ConsoleSize = terminalSize()
 	}
 	ctr, err := container.Create(options)
 	if err != nil {
@@ -153,6 +155,15 @@ func (t *foregroundTerminal) attach(master *os.File) error {
 		_, _ = os.Stdout.ReadFrom(master) // ends with EIO when the last slave closes
 	}()
 	return nil
+}
+
+// terminalSize returns the size of our terminal, nil where there is none.
+func terminalSize() *specs.Box {
+	size, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return nil
+	}
+	return &specs.Box{Height: uint(size.Row), Width: uint(size.Col)}
 }
 
 func (t *foregroundTerminal) resize() error {

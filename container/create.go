@@ -49,6 +49,9 @@ type CreateOptions struct {
 	Console func(master *os.File) error
 	// ConsoleOptional is set where it is no error if Console is not needed.
 	ConsoleOptional bool
+	// ConsoleSize is the size of a terminal that the program is to have from
+	// its first instruction on, unless config.json has one; nil for none.
+	ConsoleSize *specs.Box
 	// Pidfd gets a pidfd of the container's init, which stays the caller's;
 	// nil where nobody wants it.
 	Pidfd func(pidfd *os.File) error
@@ -142,6 +145,9 @@ func (c *creation) decide() error {
 	}
 	dropProfile(c.plan, linux.HasAppArmor())
 	wantsTerminal := c.plan.Process != nil && c.plan.Process.Terminal
+	if wantsTerminal && c.plan.Process.Console == nil {
+		c.plan.Process.Console = c.options.ConsoleSize
+	}
 	if err := checkConsole(wantsTerminal, c.options.Console != nil, c.options.ConsoleOptional); err != nil {
 		return err
 	}

@@ -52,8 +52,9 @@ type ExecOptions struct {
 	// Console receives the master of the program's terminal; nil where there
 	// is nobody to take it. The callee closes it.
 	Console func(master *os.File) error
-	// ConsoleOptional is set where it is no error if Console is not needed.
+	// ConsoleOptional and ConsoleSize are as in [CreateOptions].
 	ConsoleOptional bool
+	ConsoleSize     *specs.Box
 	// Pidfd gets a pidfd of the process, which stays the caller's; nil where
 	// nobody wants it.
 	Pidfd func(pidfd *os.File) error
@@ -117,6 +118,12 @@ func (x *execution) decide() error {
 	if planned.OOMScoreAdj == nil && plan.Process != nil {
 		planned.OOMScoreAdj = plan.Process.OOMScoreAdj
 	}
+	if planned.ExecCPUAffinity == nil {
+		planned.ExecCPUAffinity = x.state.ExecCPUAffinity
+	}
+	if planned.Terminal && planned.Console == nil {
+		planned.Console = x.options.ConsoleSize
+	}
 	plan.Process = planned
 	dropLabels(plan, linux.HasSELinux())
 	dropProfile(plan, linux.HasAppArmor())
@@ -170,7 +177,7 @@ func (x *execution) start() (linux.Process, error) {
 // join puts the process into the container's cgroup, or one below it, while it
 // prepares itself.
 func (x *execution) join() error {
-	err := joinExisting(x.state, x.child.PID, x.options.SubCgroups)
+	err := x.place()
 	if err == nil {
 		err = x.socket.Send(syncsocket.Joined, &syncsocket.Hierarchies{})
 	}
@@ -178,6 +185,43 @@ func (x *execution) join() error {
 		x.socket.Shutdown()
 	}
 	return err
+}
+
+// place puts the process on its CPUs and into its cgroup, in the order of
+// process.execCPUAffinity in the specification.
+func (x *execution) place() error {
+	affinity := x.base.Plan.Process.ExecCPUAffinity
+	if affinity == nil {
+		affinity = &specs.CPUAffinity{}
+	}
+	if err := setAffinity(x.child.PID, "initial", affinity.Initial); err != nil {
+		return err
+	}
+	if err := joinExisting(x.state, x.child.PID, x.options.SubCgroups); err != nil {
+		return err
+	}
+	return setAffinity(x.child.PID, "final", affinity.Final)
+}
+
+// setAffinity lets the first thread of a process, which becomes the program, run
+// on the CPUs of a list; "" changes nothing.
+func setAffinity(pid int, field, list string) error {
+	if list == "" {
+		return nil
+	}
+	field = "process.execCPUAffinity." + field
+	ranges, err := spec.ParseIDList(list)
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", field, list, err)
+	}
+	err = unix.SchedSetaffinityDynamic(pid, spec.IDMask(ranges))
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s %q: none of these CPUs is there and in linux.resources.cpu.cpus", field, list)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", field, list, err)
+	}
+	return nil
 }
 
 // converse answers init until it has executed the program, which closes its end

@@ -90,10 +90,10 @@ func waitForStart(fifo int) {
 	}
 }
 
-// closeHandles closes every descriptor from first on but those in keep. That
-// they are close-on-exec is not enough: the path of the program or of its
-// interpreter could lead through one of them in /proc/self/fd, to the host
-// (CVE-2024-21626).
+// closeHandles closes every descriptor from first on but those in keep, and those
+// below that have come to lie where the caller left a hole. That they are
+// close-on-exec is not enough: the path of the program or of its interpreter
+// could lead through one of them in /proc/self/fd, to the host (CVE-2024-21626).
 //
 // Those of Go's own poller, which have no file type, stay: the runtime does not
 // outlive them, and no path leads through them.
@@ -112,7 +112,7 @@ func (s *setup) closeHandles(first int, keep ...int) error {
 	}
 	for _, name := range names {
 		fd, err := strconv.Atoi(name)
-		if err != nil || fd < first || slices.Contains(keep, fd) {
+		if err != nil || slices.Contains(keep, fd) || fd < first && !isCloseOnExec(fd) {
 			continue
 		}
 		var stat unix.Stat_t
@@ -121,6 +121,11 @@ func (s *setup) closeHandles(first int, keep ...int) error {
 		}
 	}
 	return nil
+}
+
+func isCloseOnExec(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil && flags&unix.FD_CLOEXEC != 0
 }
 
 // waitForEver holds the namespaces of a container without a program, which can

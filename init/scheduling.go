@@ -27,7 +27,7 @@ func (s *setup) setMemoryPolicy() error {
 	if policy == nil {
 		return nil
 	}
-	err := linux.SetMemoryPolicy(policy.Mode, idMask(policy.Nodes))
+	err := linux.SetMemoryPolicy(policy.Mode, spec.IDMask(policy.Nodes))
 	switch {
 	case errors.Is(err, unix.ENOSYS):
 		return errors.New("linux.memoryPolicy: this kernel has no NUMA support (CONFIG_NUMA)")
@@ -37,24 +37,6 @@ func (s *setup) setMemoryPolicy() error {
 		return fmt.Errorf("linux.memoryPolicy: %w", err)
 	}
 	return nil
-}
-
-// idMask returns a mask with a bit for each number in ranges, nil for none.
-func idMask(ranges []spec.IDRange) unix.CPUSetDynamic {
-	if len(ranges) == 0 {
-		return nil
-	}
-	last := 0
-	for _, r := range ranges {
-		last = max(last, r.Last)
-	}
-	mask := unix.NewCPUSet(last + 1)
-	for _, r := range ranges {
-		for id := r.First; id <= r.Last; id++ {
-			mask.Set(id)
-		}
-	}
-	return mask
 }
 
 // setScheduler sets the scheduling policy of the thread that becomes the

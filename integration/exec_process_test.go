@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,4 +179,30 @@ func TestExecSession(t *testing.T) {
 			t.Errorf("ignored signals: %s", got[4])
 		}
 	})
+}
+
+// TestExecCPUAffinity: the CPUs of init are another matter.
+func TestExecCPUAffinity(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // came with runc 1.3
+	need(t, "two CPUs", func() error {
+		if cpus := runtime.NumCPU(); cpus < 2 {
+			return fmt.Errorf("there is %d", cpus)
+		}
+		return nil
+	})
+	affinity := func(initial, final string) edit {
+		return func(spec *specs.Spec) {
+			spec.Process.ExecCPUAffinity = &specs.CPUAffinity{Initial: initial, Final: final}
+		}
+	}
+	const script = "grep Cpus_allowed_list /proc/self/status | cut -f2"
+	all := l.output(script)
+	c := l.sleeper(affinity("0", "1"))
+	equal(t, "by config.json", c.execOutput(script), "1")
+	equal(t, "by a file that says nothing", c.processOutput(sh(script)), "1")
+	equal(t, "by a file", c.processOutput(sh(script), affinity("1", "0")), "0")
+	equal(t, "without", l.sleeper().execOutput(script), all)
+	l.wantExecFail(c.execProcess(sh(script), affinity("", "4000")), `process.execCPUAffinity.final "4000"`)
+	l.wantExecFail(c.execProcess(sh(script), affinity("x", "")), `execCPUAffinity.initial "x"`)
 }

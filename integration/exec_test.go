@@ -221,7 +221,9 @@ func TestExecMistakes(t *testing.T) {
 				_ = os.Remove(pidFile)
 			}
 		}
-		contains(t, "what is left in the container", c.execOutput("ps | grep -vc -e sleep -e ps -e PID -e grep -e sh || true"), "0")
+		eventually(t, "end of all processes but the first", func() bool {
+			return strings.Contains(c.execOutput("ps | grep -vc -e sleep -e ps -e PID -e grep -e sh || true"), "0")
+		})
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // IDRange are the CPUs or memory nodes from First to Last, both included.
@@ -41,6 +43,24 @@ func ParseIDList(list string) ([]IDRange, error) {
 		return nil, errors.New("has no number in it")
 	}
 	return ranges, nil
+}
+
+// IDMask returns a mask with a bit for each number in ranges, nil for none.
+func IDMask(ranges []IDRange) unix.CPUSetDynamic {
+	if len(ranges) == 0 {
+		return nil
+	}
+	last := 0
+	for _, r := range ranges {
+		last = max(last, r.Last)
+	}
+	mask := unix.NewCPUSet(last + 1)
+	for _, r := range ranges {
+		for id := r.First; id <= r.Last; id++ {
+			mask.Set(id)
+		}
+	}
+	return mask
 }
 
 // parseID returns -1 for what is no number from 0 to maxID.
