@@ -99,7 +99,9 @@ func newApp(log *errorLog) *cli.App {
 		HideHelpCommand: true,
 		// For contrib/eggrun.bash, which asks this program itself.
 		EnableBashCompletion: true,
-		ExitErrHandler:       func(*cli.Context, error) {}, // run decides
+		// The value of a variable may have commas in it.
+		DisableSliceFlagSeparator: true,
+		ExitErrHandler:            func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
 			createCommand, deleteCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
 			pauseCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,

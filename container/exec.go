@@ -243,18 +243,29 @@ func (x *execution) converse() error {
 		case syncsocket.Failed:
 			err = message.Failure()
 		case syncsocket.Console:
-			err = x.options.Console(message.Files[0])
+			err = x.handOverConsole(message)
 		case syncsocket.Seccomp:
 			err = handOverListener(x.socket, x.child, message, x.base.Agent, x.hookState(specs.StateRunning))
 		case syncsocket.Ready:
 			isReady = true
 		default:
-			err = fmt.Errorf("sync message %q: unexpected", message.Kind)
+			err = unexpected(message)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+func (x *execution) handOverConsole(message *syncsocket.Message) error {
+	if len(message.Files) != 1 || x.options.Console == nil {
+		return unexpected(message)
+	}
+	return x.options.Console(message.Files[0])
+}
+
+func unexpected(message *syncsocket.Message) error {
+	return fmt.Errorf("sync message %q: unexpected", message.Kind)
 }
 
 // WaitExec waits in the foreground for a process that [Container.Exec] started,
@@ -288,18 +299,29 @@ func joinExisting(s *state.State, pid int, sub map[string]string) error {
 }
 
 func joinSubCgroups(m cgroups.Manager, pid int, sub map[string]string) error {
-	paths := m.GetPaths()
-	for controller := range sub {
-		if _, ok := paths[controller]; !ok {
-			return fmt.Errorf("option --cgroup: unknown controller %q", controller)
-		}
+	dirs, err := subCgroupDirs(m.GetPaths(), sub)
+	if err != nil {
+		return fmt.Errorf("option --cgroup: %w", err)
 	}
-	for controller, path := range paths {
-		// Cleaned as if it were absolute: it can't climb out.
-		dir := filepath.Join(path, filepath.Clean("/"+sub[controller]))
+	for _, dir := range dirs {
 		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
 			return fmt.Errorf("option --cgroup: %w", err)
 		}
 	}
 	return nil
+}
+
+// subCgroupDirs returns the container's cgroups, with what is to be below them.
+func subCgroupDirs(paths, sub map[string]string) ([]string, error) {
+	for controller := range sub {
+		if _, ok := paths[controller]; !ok {
+			return nil, fmt.Errorf("unknown controller %q", controller)
+		}
+	}
+	var dirs []string
+	for controller, path := range paths {
+		// Cleaned as if it were absolute: it can't climb out.
+		dirs = append(dirs, filepath.Join(path, filepath.Clean("/"+sub[controller])))
+	}
+	return dirs, nil
 }

@@ -147,6 +147,12 @@ func TestExecCgroup(t *testing.T) {
 			equal(t, "cgroup for "+path, placed(path), own+"/sub")
 		}
 		equal(t, "cgroup for sub/deep", placed("sub/deep"), own+"/sub/deep")
+		if !isCgroup2() {
+			pid, _ := c.execDetached(invocation{}, []string{"--cgroup", "pids,memory:sub", "--cgroup", "freezer:sub/deep"}, "sleep", "1000")
+			for _, want := range []string{":pids:" + own + "/sub\n", ":memory:" + own + "/sub\n", ":freezer:" + own + "/sub/deep\n", ":devices:" + own + "\n"} {
+				contains(t, "cgroups", procFile(t, pid, "cgroup"), want)
+			}
+		}
 		if l.rt.isEggrun() {
 			equal(t, "cgroup for ../sub", placed("../sub"), own+"/sub")
 			equal(t, "cgroup for ../..", placed("../.."), own)

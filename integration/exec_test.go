@@ -254,8 +254,8 @@ func TestExecEnvironment(t *testing.T) {
 			in.args = c.execArgs(flags, "cat", "/proc/self/environ")
 			return strings.ReplaceAll(c.scriptOutput(l.invoke(in)), "\x00", "\n")
 		}
-		got := environ(invocation{env: []string{"SECRET=caller's"}}, "--env", "A=b c", "--env", "SAME=flag", "--env=EMPTY=")
-		for _, want := range []string{"FROM=config\n", "SAME=flag\n", "A=b c\n", "EMPTY=\n", "HOME=/root\n", "PATH="} {
+		got := environ(invocation{env: []string{"SECRET=caller's"}}, "--env", "A=b c", "--env", "SAME=flag", "--env=EMPTY=", "--env", "LIST=a,b")
+		for _, want := range []string{"FROM=config\n", "SAME=flag\n", "A=b c\n", "EMPTY=\n", "LIST=a,b\n", "HOME=/root\n", "PATH="} {
 			contains(t, "environment", got, want)
 		}
 		for _, text := range []string{"SECRET", "SAME=config", "EGGRUN"} {
