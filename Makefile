@@ -55,6 +55,7 @@ man: ## show the manual page
 install: build ## install program, manual page and podman's configuration below PREFIX and /etc
 	install -D bin/eggrun $(DESTDIR)$(PREFIX)/bin/eggrun
 	install -D -m 644 man/eggrun.8 $(DESTDIR)$(PREFIX)/share/man/man8/eggrun.8
+	install -D -m 644 contrib/eggrun.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/eggrun
 	install -d $(DESTDIR)/etc/containers/containers.conf.d
 	sed 's|@PREFIX@|$(PREFIX)|' contrib/50-eggrun.conf >$(DESTDIR)/etc/containers/containers.conf.d/50-eggrun.conf
 

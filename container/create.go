@@ -103,7 +103,7 @@ func Create(options *CreateOptions) (_ *Container, err error) {
 
 // oneLine keeps an error that was joined from several on one line.
 func oneLine(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // not one that is wrapped
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || !strings.Contains(err.Error(), "\n") {
 		return err
 	}

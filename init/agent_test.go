@@ -98,7 +98,7 @@ func errnoOf(err error) string {
 		if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // unwrapped here
 			return unix.ErrnoName(errno)
 		}
-		unwrapper, ok := err.(interface{ Unwrap() error }) //nolint:errorlint // as above
+		unwrapper, ok := err.(interface{ Unwrap() error })
 		if !ok {
 			return err.Error()
 		}

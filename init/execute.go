@@ -84,7 +84,7 @@ func waitForStart(fifo int) {
 		if n == 1 {
 			return
 		}
-		if err != unix.EINTR { //nolint:errorlint // a bare errno
+		if err != unix.EINTR {
 			os.Exit(exitFailed)
 		}
 	}

@@ -177,6 +177,21 @@ func TestExecDetach(t *testing.T) {
 		equal(t, "exit status", suite.reaper.status(t, pid), 9)
 		pid, _ = c.execDetached(invocation{}, []string{"--process", c.processFile(sh("kill -9 $$"))})
 		equal(t, "exit status", suite.reaper.status(t, pid), 128+9)
+		// The file is renamed into place: who reads it early reads all of it.
+		taken := filepath.Join(l.dir, "taken")
+		writeFile(t, taken, "old", 0o644)
+		reader, err := os.Open(taken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = reader.Close() }()
+		l.wantOK(c.exec([]string{"--pid-file", taken}, "true"))
+		if text, err := io.ReadAll(reader); err != nil || l.rt.isEggrun() && string(text) != "old" {
+			t.Errorf("old pid file: %q (%v), want it replaced and not written to", text, err)
+		}
+		if _, err := strconv.Atoi(readFile(t, taken)); err != nil {
+			t.Error(err)
+		}
 		// Engines watch the folder: there may be nothing else in it.
 		left, err := filepath.Glob(filepath.Join(l.dir, ".*"))
 		if err != nil || len(left) > 0 {

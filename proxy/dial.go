@@ -54,7 +54,7 @@ func interfaceAddrs() ([]netip.Addr, error) {
 // callback between socket(2) and connect(2), where the address is final.
 func vettingDialer(list *policy.Allowlist) *net.Dialer {
 	return &net.Dialer{
-		ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return err

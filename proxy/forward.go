@@ -38,7 +38,7 @@ func (x *exchange) forward() {
 		Rewrite:       x.rewrite,
 		FlushInterval: -1, // a stream is passed on as it comes
 		ErrorLog:      log.New(io.Discard, "", 0),
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			failed = true
 			h := w.Header()
 			h.Set(denyHeader, "response")

@@ -64,7 +64,7 @@ func (c *CapabilitySets) DropBounding() error {
 			continue
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, bit, 0, 0, 0)
-		if err == unix.EINVAL { //nolint:errorlint // past the last one that this kernel knows
+		if err == unix.EINVAL { // past the last one that this kernel knows
 			return nil
 		}
 		if err != nil {

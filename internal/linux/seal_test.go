@@ -109,7 +109,7 @@ func TestSealedSelf(t *testing.T) {
 		{"no overlay possible", func() (*os.File, error) { return SealedSelf("/none/such") }, unix.EPERM},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.want == unix.EROFS {
+			if errors.Is(tt.want, unix.EROFS) {
 				needOverlay(t)
 			}
 			exe, err := tt.make()

@@ -67,7 +67,7 @@ func (d *Dir) ReleaseFIFO(untilExec bool) error {
 	// which needs not be asked for, see poll(2).
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, -1)
-		if err != unix.EINTR { //nolint:errorlint // a bare errno
+		if err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
 		}
 	}

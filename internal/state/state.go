@@ -212,7 +212,7 @@ func (d *Dir) lock() error {
 		if err == nil {
 			break
 		}
-		if err != unix.EINTR { //nolint:errorlint // a bare errno
+		if err != unix.EINTR {
 			d.Close()
 			return &os.PathError{Op: "lock", Path: d.path, Err: err}
 		}
