@@ -26,25 +26,25 @@ const (
 	ManagerDisabled = "disabled"
 )
 
-// newCgroup returns the cgroup that config.json asks for, nil with
+// newCgroup returns the cgroup that config.json asks for and its limits, nil with
 // ManagerDisabled. Nothing is made yet.
-func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.Manager, error) {
+func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.Manager, *cgroups.Resources, error) {
 	if managerName == ManagerDisabled {
-		return nil, nil
+		return nil, nil, nil
 	}
 	resources, err := cgroupResources(plan.Resources)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config := &cgroups.Cgroup{Resources: resources, Systemd: managerName == ManagerSystemd, Rootless: rootless}
 	if err := setCgroupPath(config, id, plan.CgroupsPath); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := manager.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("cgroup: %w", err)
+		return nil, nil, fmt.Errorf("cgroup: %w", err)
 	}
-	return m, nil
+	return m, resources, nil
 }
 
 func setCgroupPath(config *cgroups.Cgroup, id, path string) error {
@@ -125,11 +125,6 @@ func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error 
 	}
 	if err := m.Set(early); err != nil {
 		return limitError(err)
-	}
-	// A manager for cgroup v2 takes what it is given last for its
-	// configuration, from which the late limits are still to be read.
-	if config, err := m.GetCgroups(); err == nil {
-		config.Resources = resources
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestSetCgroupPath(t *testing.T) {
 
 func TestNoCgroup(t *testing.T) {
 	t.Parallel()
-	m, err := newCgroup("id", ManagerDisabled, false, &spec.Plan{CgroupsPath: "/"})
+	m, _, err := newCgroup("id", ManagerDisabled, false, &spec.Plan{CgroupsPath: "/"})
 	if m != nil || err != nil {
 		t.Errorf("disabled: %v, %v", m, err)
 	}
@@ -143,9 +143,7 @@ func TestLimits(t *testing.T) {
 		for _, isV2 := range []bool{false, true} {
 			resources := tt.in
 			m := &fakeCgroup{isV2: isV2, config: cgroups.Cgroup{Resources: &resources}}
-			c := &creation{cgroup: m}
-			// As create does it: each time from the manager's configuration.
-			if err := errors.Join(joinCgroup(m, 7, c.resources()), lateLimits(m, c.resources())); err != nil {
+			if err := errors.Join(joinCgroup(m, 7, &resources), lateLimits(m, &resources)); err != nil {
 				t.Fatal(err)
 			}
 			if m.told[0] != "apply 7" {

@@ -13,7 +13,6 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
 
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -59,7 +58,7 @@ func (c *creation) join() error {
 		if c.child.InCgroup {
 			pid = alreadyIn
 		}
-		if err := joinCgroup(c.cgroup, pid, c.resources()); err != nil {
+		if err := joinCgroup(c.cgroup, pid, c.limits); err != nil {
 			c.socket.Shutdown() // init waits for this
 			return err
 		}
@@ -73,14 +72,6 @@ func (c *creation) join() error {
 		c.socket.Shutdown()
 	}
 	return err
-}
-
-func (c *creation) resources() *cgroups.Resources {
-	config, err := c.cgroup.GetCgroups()
-	if err != nil {
-		return &cgroups.Resources{}
-	}
-	return config.Resources
 }
 
 var errInitEnded = errors.New("init ended without a word; look for an out-of-memory kill in the kernel log")
@@ -101,7 +92,7 @@ func (c *creation) converse() error {
 		case syncsocket.Trees:
 			err = c.sendTrees(message)
 		case syncsocket.Console:
-			err = c.options.Console(message.Files[0])
+			err = handOverConsole(message, c.options.Console)
 		case syncsocket.Listener:
 			err = c.startSidecar(message.Files[0])
 		case syncsocket.Hooks:
@@ -111,12 +102,24 @@ func (c *creation) converse() error {
 		case syncsocket.Ready:
 			return nil
 		default:
-			err = fmt.Errorf("sync message %q: unexpected", message.Kind)
+			err = unexpected(message)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// handOverConsole gives the master of the program's terminal to who takes it.
+func handOverConsole(message *syncsocket.Message, take func(master *os.File) error) error {
+	if len(message.Files) != 1 || take == nil {
+		return unexpected(message)
+	}
+	return take(message.Files[0])
+}
+
+func unexpected(message *syncsocket.Message) error {
+	return fmt.Errorf("sync message %q: unexpected", message.Kind)
 }
 
 // runHooks runs the hooks that see the namespaces before anything of the host
@@ -161,7 +164,7 @@ func (c *creation) startSidecar(listener *os.File) error {
 // finish makes the container known as created.
 func (c *creation) finish() error {
 	if c.cgroup != nil {
-		if err := lateLimits(c.cgroup, c.resources()); err != nil {
+		if err := lateLimits(c.cgroup, c.limits); err != nil {
 			return err
 		}
 	}

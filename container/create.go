@@ -68,6 +68,7 @@ type creation struct {
 	process *specs.Process // config.json's
 	policy  *policy.Policy
 	cgroup  cgroups.Manager
+	limits  *cgroups.Resources // of cgroup
 	// hostMounts is set for a container without a mount namespace of its own.
 	hostMounts bool
 	// rdt is nil where config.json asks for none.
@@ -165,7 +166,7 @@ func (c *creation) decide() error {
 	if err := c.decideRdt(); err != nil {
 		return err
 	}
-	if c.cgroup, err = newCgroup(c.options.ID, c.options.CgroupManager, c.options.Rootless, c.plan); err != nil {
+	if c.cgroup, c.limits, err = newCgroup(c.options.ID, c.options.CgroupManager, c.options.Rootless, c.plan); err != nil {
 		return err
 	}
 	return checkFresh(c.cgroup)

@@ -243,7 +243,7 @@ func (x *execution) converse() error {
 		case syncsocket.Failed:
 			err = message.Failure()
 		case syncsocket.Console:
-			err = x.handOverConsole(message)
+			err = handOverConsole(message, x.options.Console)
 		case syncsocket.Seccomp:
 			err = handOverListener(x.socket, x.child, message, x.base.Agent, x.hookState(specs.StateRunning))
 		case syncsocket.Ready:
@@ -255,17 +255,6 @@ func (x *execution) converse() error {
 			return err
 		}
 	}
-}
-
-func (x *execution) handOverConsole(message *syncsocket.Message) error {
-	if len(message.Files) != 1 || x.options.Console == nil {
-		return unexpected(message)
-	}
-	return x.options.Console(message.Files[0])
-}
-
-func unexpected(message *syncsocket.Message) error {
-	return fmt.Errorf("sync message %q: unexpected", message.Kind)
 }
 
 // WaitExec waits in the foreground for a process that [Container.Exec] started,

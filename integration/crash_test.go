@@ -87,38 +87,41 @@ func TestCrashOfCreate(t *testing.T) {
 // TestCrashOfStart does the same to start, of a container that exists.
 func TestCrashOfStart(t *testing.T) {
 	t.Parallel()
-	for _, b := range crashBundles {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			normal, crashing := crashLab(t)
-			for at := 1; ; at++ {
-				c := normal.create(b.edits...)
-				crashed := crashes(t, crashing, at, "start", c.id)
-				normal.wantOK(normal.call("delete", "--force", c.id))
-				normal.checkLeaks()
-				if !crashed {
-					break
-				}
-			}
-		})
-	}
+	crashEverywhere(t, 2, func(l *lab, edits []edit) (*container, []string) {
+		c := l.create(edits...)
+		return c, []string{"start", c.id}
+	})
 }
 
 // TestCrashOfDelete does the same to delete itself: it can be called again.
 func TestCrashOfDelete(t *testing.T) {
 	t.Parallel()
+	crashEverywhere(t, 5, func(l *lab, edits []edit) (*container, []string) {
+		c := l.runDetached(edits...)
+		return c, []string{"delete", "--force", c.id}
+	})
+}
+
+// crashEverywhere kills a verb at each of its steps, of which there must be so
+// many, each time of a new container, and deletes what is left.
+func crashEverywhere(t *testing.T, leastSteps int, prepare func(l *lab, edits []edit) (*container, []string)) {
+	t.Helper()
 	for _, b := range crashBundles {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			normal, crashing := crashLab(t)
 			for at := 1; ; at++ {
-				c := normal.runDetached(b.edits...)
-				crashed := crashes(t, crashing, at, "delete", "--force", c.id)
+				c, args := prepare(normal, b.edits)
+				crashed := crashes(t, crashing, at, args...)
 				normal.wantOK(normal.call("delete", "--force", c.id))
 				normal.checkLeaks()
-				if !crashed {
-					break
+				if crashed {
+					continue
 				}
+				if at <= leastSteps {
+					t.Errorf("only %d steps; are they still there?", at-1)
+				}
+				break
 			}
 		})
 	}
@@ -151,6 +154,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	l.create(crashBundles[2].edits...).delete()
 	usual := time.Since(begin)
 	const tries = 200
+	killed := 0
 	for i := range tries {
 		id := l.newID()
 		b := l.bundle(id, crashBundles[i%len(crashBundles)].edits...)
@@ -162,8 +166,13 @@ func TestKillAtRandomMoments(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(time.Duration(rand.Int64N(int64(usual))), func() { _ = cmd.Process.Kill() })
-		_ = suite.reaper.wait(cmd) // killed or done, both are wanted
+		if suite.reaper.wait(cmd) != nil { // killed or done, both are wanted
+			killed++
+		}
 		l.wantOK(l.call("delete", "--force", id))
+	}
+	if killed < tries/10 {
+		t.Errorf("only %d of %d were killed under way", killed, tries)
 	}
 	l.checkLeaks()
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -226,11 +227,14 @@ func TestUpdateFlagsAfterID(t *testing.T) {
 func TestUpdateRdt(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, eggrunOnly(t))
-	for _, mount := range mounts() {
-		if strings.Contains(mount, " - resctrl ") {
-			t.Skip("a resctrl file system is mounted, and its classes are the machine's")
+	need(t, "no resctrl file system, whose classes would be the machine's", func() error {
+		for _, mount := range mounts() {
+			if strings.Contains(mount, " - resctrl ") {
+				return errors.New(mount)
+			}
 		}
-	}
+		return nil
+	})
 	c := l.create(sh("exec sleep 1000"))
 	for _, flag := range []string{"--l3-cache-schema=L3:0=f", "--mem-bw-schema=MB:0=20"} {
 		l.wantFail(l.call("update", "--pids-limit", "50", flag, c.id), "no resctrl file system is mounted")
