@@ -75,7 +75,7 @@ func TestVetAddrSpecial(t *testing.T) {
 		t.Run(tt.addr, func(t *testing.T) {
 			t.Parallel()
 			addr := netip.MustParseAddr(tt.addr)
-			if got, want := VetAddr(none, addr, 443), (Decision{false, ReasonNotPublic, tt.wantRule}); got != want {
+			if got, want := VetAddr(none, addr, 443), (Decision{Allow: false, Reason: ReasonNotPublic, Rule: tt.wantRule}); got != want {
 				t.Errorf("VetAddr = %+v, want %+v", got, want)
 			}
 			// The same address where a rule names it, and only on its port.

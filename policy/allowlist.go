@@ -31,6 +31,10 @@ type Decision struct {
 	// Rule is what decided: the entry of the allowlist as it was written, or the
 	// row of the table of special addresses. Empty when nothing matched.
 	Rule string
+	// Opaque says that the rule expects no TLS (!tcp): bytes pass unseen.
+	Opaque bool
+	// WouldDeny is set when only observing let the target pass.
+	WouldDeny bool
 }
 
 // ports is the set of ports of one rule.
