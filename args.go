@@ -23,6 +23,11 @@ func flagsFirst(app *cli.App, args []string) []string {
 	if command == nil || command.Name == "exec" || command.Name == "ps" {
 		return args
 	}
+	if at+1 < len(args) {
+		if sub := command.Command(args[at+1]); sub != nil {
+			command, at = sub, at+1
+		}
+	}
 	front, rest := slices.Clone(args[:at+1]), args[at+1:]
 	var others []string
 	for len(rest) > 0 {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"eggrun/egress"
 	"eggrun/init"
@@ -104,30 +105,50 @@ func newApp(log *errorLog) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
 			createCommand, deleteCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
-			pauseCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
+			mountsCommand, pauseCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
 		},
 	}
-	for _, command := range app.Commands {
-		command.OnUsageError = usage
-		if command == execCommand {
-			command.OnUsageError = func(c *cli.Context, err error, sub bool) error { return execFailure{usage(c, err, sub)} }
-		}
-		command.HideHelpCommand = true
-		command.Action = withSubject(command)
-	}
+	complete(app.Commands, "", usage)
+	execCommand.OnUsageError = func(c *cli.Context, err error, sub bool) error { return execFailure{usage(c, err, sub)} }
 	return app
 }
 
+// complete gives verbs, and the verbs below them, what all have in common.
+func complete(commands []*cli.Command, prefix string, usage cli.OnUsageErrorFunc) {
+	for _, command := range commands {
+		name := prefix + command.Name
+		complete(command.Subcommands, name+" ", usage)
+		command.OnUsageError = usage
+		command.HideHelpCommand = true
+		if command.Action == nil {
+			command.Action = func(c *cli.Context) error { return needSubcommand(c, command) }
+		}
+		command.Action = withSubject(name, command.Action)
+	}
+}
+
+// needSubcommand is the action of a verb that does nothing by itself.
+func needSubcommand(c *cli.Context, command *cli.Command) error {
+	var names []string
+	for _, sub := range command.Subcommands {
+		names = append(names, sub.Name)
+	}
+	want := "want " + strings.Join(names, " or ")
+	if c.NArg() > 0 {
+		want = fmt.Sprintf("%q: %s", c.Args().First(), want)
+	}
+	return errors.New(want)
+}
+
 // withSubject prefixes a verb's error with the verb and the container id.
-func withSubject(command *cli.Command) cli.ActionFunc {
-	action := command.Action
+func withSubject(name string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		err := action(c)
 		var status exitStatus
 		if err == nil || errors.As(err, &status) {
 			return err
 		}
-		subject := command.Name
+		subject := name
 		if id := c.Args().First(); id != "" {
 			subject += " " + id
 		}

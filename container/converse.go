@@ -20,6 +20,7 @@ import (
 func (c *creation) send(fifo *os.File) error {
 	setup := syncsocket.Setup{
 		ID:            c.options.ID,
+		Task:          syncsocket.Create,
 		Plan:          c.plan,
 		Filters:       c.filters,
 		Preserve:      c.options.PreserveFDs,
@@ -90,7 +91,7 @@ func (c *creation) converse() error {
 		case syncsocket.Failed:
 			err = message.Failure()
 		case syncsocket.Trees:
-			err = c.sendTrees(message)
+			err = sendTrees(c.socket, c.child, c.plan.Mounts, message)
 		case syncsocket.Console:
 			err = handOverConsole(message, c.options.Console)
 		case syncsocket.Listener:

@@ -153,7 +153,7 @@ func (x *execution) start() (linux.Process, error) {
 		return process, err
 	}
 	setup := syncsocket.Setup{
-		ID: x.state.ID, Plan: x.base.Plan, Exec: true, Filters: x.base.Filters,
+		ID: x.state.ID, Task: syncsocket.Exec, Plan: x.base.Plan, Filters: x.base.Filters,
 		Preserve: x.options.PreserveFDs, Bundle: x.state.Bundle, HostMounts: x.state.HostMount != 0,
 	}
 	if err := x.socket.Send(syncsocket.Request, &setup); err != nil {

@@ -18,12 +18,12 @@ import (
 // for up to the next mount of another kind. They are not made before, for since
 // Linux 6.8 mountinfo has mounts in the order in which they were made, not
 // attached, and that is to be the order of config.json.
-func (c *creation) sendTrees(message *syncsocket.Message) error {
+func sendTrees(socket *syncsocket.Socket, init *linux.Child, mounts []spec.Mount, message *syncsocket.Message) error {
 	var first int
 	if err := message.Decode(syncsocket.Trees, &first); err != nil {
 		return err
 	}
-	trees, err := c.cloneTrees(c.plan.Mounts[first:])
+	trees, err := cloneTrees(init.PID, mounts[first:])
 	defer func() {
 		for _, f := range trees {
 			f.Close()
@@ -32,15 +32,15 @@ func (c *creation) sendTrees(message *syncsocket.Message) error {
 	if err != nil {
 		return err
 	}
-	return c.socket.Send(syncsocket.Trees, nil, trees...)
+	return socket.Send(syncsocket.Trees, nil, trees...)
 }
 
 // cloneTrees returns detached copies of the sources of the bind mounts with
 // which mounts begin. They are made here, with the rights and in the mount
 // namespace of the caller, where init, in a user namespace, might not get at
 // them. The caller closes them, also on an error.
-func (c *creation) cloneTrees(mounts []spec.Mount) (trees []*os.File, err error) {
-	mapper := idMapper{initPID: c.child.PID}
+func cloneTrees(initPID int, mounts []spec.Mount) (trees []*os.File, err error) {
+	mapper := idMapper{initPID: initPID}
 	defer mapper.close()
 	for i := range mounts {
 		m := &mounts[i]

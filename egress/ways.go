@@ -30,19 +30,41 @@ func checkOtherWays(plan *spec.Plan) error {
 	if isHost {
 		gaps = append(gaps, "domains: host pid namespace requested, whose processes can be made to connect")
 	}
-	for i := range plan.Mounts {
-		m := &plan.Mounts[i]
+	ways, err := mountedWays(plan.Mounts)
+	if err != nil {
+		return err
+	}
+	return otherWays(append(gaps, ways...))
+}
+
+// CheckMounts refuses mounts of a plan that lead out of a container with a
+// policy.
+func CheckMounts(plan *spec.Plan) error {
+	ways, err := mountedWays(plan.Mounts)
+	if err != nil {
+		return err
+	}
+	return otherWays(ways)
+}
+
+func mountedWays(mounts []spec.Mount) (gaps []string, err error) {
+	for i := range mounts {
+		m := &mounts[i]
 		if !m.IsBind() {
 			continue
 		}
 		way, err := wayOut(m.Source)
 		if err != nil {
-			return fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
+			return nil, fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
 		}
 		if way != "" {
 			gaps = append(gaps, fmt.Sprintf("domains: mount %q on %q: %s", m.Source, m.Target, way))
 		}
 	}
+	return gaps, nil
+}
+
+func otherWays(gaps []string) error {
 	if gaps == nil {
 		return nil
 	}

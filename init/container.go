@@ -23,16 +23,23 @@ const exitFailed = 255
 const rootfsTree = -1
 
 // containerInit is a container's init, with the sync socket at descriptor
-// socketFD. It returns only when the program could not be executed.
+// socketFD. It returns when it has changed the mounts that it was asked to, or
+// when the program could not be executed.
 func containerInit(socketFD int) int {
 	// This process ends in execve; until then it needs no collector.
 	debug.SetGCPercent(-1)
 	socket := syncsocket.New(os.NewFile(uintptr(socketFD), "sync socket"))
 	s, err := newContainerSetup(socket)
 	if err == nil {
-		if err = s.run(); err == nil {
-			err = s.execute()
-		}
+		err = s.run()
+	}
+	if err == nil && s.runsProgram() {
+		err = s.execute()
+	} else if err == nil {
+		err = socket.Send(syncsocket.Ready, nil)
+	}
+	if err == nil {
+		return 0
 	}
 	// After ready nobody listens any more: the user sees it on the
 	// container's stderr.
@@ -58,7 +65,7 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 		return nil, err
 	}
 	files := message.Files
-	if c.request.Exec {
+	if c.request.Task != syncsocket.Create {
 		return &setup{plan: c.request.Plan, container: c}, nil
 	}
 	if len(files) != 2 {

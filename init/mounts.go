@@ -79,7 +79,7 @@ func (s *setup) mountAll() error {
 			return mountError(m, err)
 		}
 	}
-	return s.waitJoined()
+	return nil
 }
 
 // sealed is a mount that becomes read-only when nothing has to be made in it

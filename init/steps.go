@@ -73,6 +73,7 @@ var steps = []step{
 	// In the order of config.json: a mount may lie below an earlier one.
 	{"rootfs", (*setup).attachRootfs},
 	{"mounts", (*setup).mountAll},
+	{"cgroup", (*setup).waitJoined},
 	{"devices", (*setup).makeDevices},
 	{"working directory, made", (*setup).makeCwd},
 	// After the mounts, for the pty is one of the container's own devpts, and
@@ -130,11 +131,32 @@ var execSteps = []step{
 	{"command", (*setup).findCommand},
 }
 
+// mountSteps and unmountSteps are what init does to change the mounts of a
+// container.
+var mountSteps = []step{
+	{"handles", (*setup).openHandles},
+	{"mounts", (*setup).mountAll},
+	{"read-only mounts", (*setup).sealMounts},
+}
+
+var unmountSteps = []step{
+	{"handles", (*setup).openHandles},
+	{"mounts", (*setup).unmountAll},
+}
+
+// stepsOf are the steps of each task.
+var stepsOf = map[syncsocket.Task][]step{
+	syncsocket.Create:  steps,
+	syncsocket.Exec:    execSteps,
+	syncsocket.Mount:   mountSteps,
+	syncsocket.Unmount: unmountSteps,
+}
+
 // run works through the steps.
 func (s *setup) run() error {
 	list := steps
-	if s.isExec() {
-		list = execSteps
+	if s.container != nil {
+		list = stepsOf[s.container.request.Task]
 	}
 	for _, step := range list {
 		if err := step.run(s); err != nil {
@@ -144,7 +166,15 @@ func (s *setup) run() error {
 	return nil
 }
 
-func (s *setup) isExec() bool { return s.container != nil && s.container.request.Exec }
+// runsProgram tells whether init ends in an execve.
+func (s *setup) runsProgram() bool {
+	task := s.container.request.Task
+	return task == syncsocket.Create || task == syncsocket.Exec
+}
+
+func (s *setup) isExec() bool {
+	return s.container != nil && s.container.request.Task == syncsocket.Exec
+}
 
 // openHandles opens what the steps of a container's start make for themselves.
 func (s *setup) openHandles() error {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +32,32 @@ func translateMounts(src *source, plan *Plan) error {
 		plan.Mounts = append(plan.Mounts, mount)
 	}
 	return nil
+}
+
+// TranslateMounts translates further mounts for the container of a plan, by the
+// rules of [Translate]; a relative source is one of the bundle. Mounts of cgroups
+// are for create alone. The plan isn't changed.
+func TranslateMounts(from []specs.Mount, bundle string, plan *Plan) ([]Mount, error) {
+	var mounts []Mount
+	for i := range from {
+		field := at("mounts", i)
+		mount, err := mountOf(field, &from[i], bundle)
+		if err == nil {
+			err = checkIDMap(field, &mount, plan)
+		}
+		if err == nil && strings.HasPrefix(mount.Type, "cgroup") {
+			err = invalidValue(field+".type", mount.Type, "can't be added to a container that exists")
+		}
+		if err != nil {
+			var fieldErr *FieldError
+			if errors.As(err, &fieldErr) {
+				fieldErr.File = "mounts"
+			}
+			return nil, err
+		}
+		mounts = append(mounts, mount)
+	}
+	return mounts, nil
 }
 
 // mountOf translates one mount. Flags that no option names stay out of Set and

@@ -8,14 +8,27 @@ import (
 	"eggrun/spec"
 )
 
-// Setup is the body of a Request. Its files are the exec fifo and the rootfs
-// tree; none with Exec.
+// Task is what an init process is started for.
+type Task string
+
+const (
+	// Create makes a container and becomes its first program.
+	Create Task = "create"
+	// Exec becomes a further program of an existing container, whose namespaces
+	// init is in already.
+	Exec Task = "exec"
+	// Mount makes the plan's mounts in an existing container, and ends.
+	Mount Task = "mount"
+	// Unmount removes the mounts on their targets, and ends.
+	Unmount Task = "unmount"
+)
+
+// Setup is the body of a Request. With [Create] its files are the exec fifo and
+// the rootfs tree.
 type Setup struct {
 	ID   string     `json:"id"`
+	Task Task       `json:"task"`
 	Plan *spec.Plan `json:"plan"`
-	// Exec is set for a further process of an existing container, whose
-	// namespaces init is in already.
-	Exec bool `json:"exec,omitempty"`
 	// Filters are loaded in this order.
 	Filters []*seccomp.Filter `json:"filters,omitempty"`
 	// Preserve is how many descriptors from 3 on the program keeps.
