@@ -36,12 +36,34 @@ var createCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
+		if done, err := asRoot(options.Preserve); done || err != nil {
+			return err
+		}
 		ctr, err := container.Create(options)
 		if err != nil {
 			return err
 		}
 		return ctr.Close()
 	},
+}
+
+// asRoot lets another process do what this one was called for where the caller
+// lacks the privileges; see [container.AsRoot].
+func asRoot(preserve []int) (done bool, err error) {
+	return doneBy(container.AsRoot(nil, preserve))
+}
+
+// doneBy passes on the exit status of a process that did it all.
+func doneBy(done bool, status int, err error) (bool, error) {
+	if err == nil && status != 0 {
+		err = exitStatus(status)
+	}
+	return done, err
+}
+
+// asRootOf is asRoot for what is done to a container that exists.
+func asRootOf(ctr *container.Container, preserve []int) (done bool, err error) {
+	return doneBy(container.AsRoot(ctr.OuterUserNamespace(), preserve))
 }
 
 // createOptions takes the flags of create and run.

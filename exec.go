@@ -71,6 +71,9 @@ func runExec(c *cli.Context) error {
 	}
 	defer terminal.restore()
 	return withContainer(c, container.Open, func(ctr *container.Container) error {
+		if done, err := asRootOf(ctr, options.Preserve); done || err != nil {
+			return err
+		}
 		if detach {
 			_, err := ctr.Exec(options)
 			return err

@@ -41,6 +41,9 @@ func runtimeRoot(c *cli.Context) (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && isRootless() {
 		return filepath.Join(dir, "eggrun"), nil
 	}
+	if os.Geteuid() != 0 {
+		return "", errors.New("no directory for the containers' state; set XDG_RUNTIME_DIR or give --root")
+	}
 	return "/run/eggrun", nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"eggrun/container"
 )
 
 // maxPreserve bounds the number of descriptors that are passed on.
@@ -13,7 +15,11 @@ const maxPreserve = 1 << 16
 // process, from descriptor 3 on, and their names; see sd_listen_fds(3). Who the
 // variables are not meant for leaves them alone.
 func listenFDs(getenv func(string) string) (count int, names string, err error) {
-	if getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+	pid := os.Getpid()
+	if container.IsAsRoot() {
+		pid = os.Getppid()
+	}
+	if getenv("LISTEN_PID") != strconv.Itoa(pid) {
 		return 0, "", nil
 	}
 	text := getenv("LISTEN_FDS")

@@ -35,7 +35,12 @@ func changeMounts(name, usage string, change func(*container.Container, []specs.
 			if err != nil {
 				return err
 			}
-			return withContainer(c, container.Lock, func(ctr *container.Container) error { return change(ctr, mounts) })
+			return withContainer(c, container.Open, func(ctr *container.Container) error {
+				if done, err := asRootOf(ctr, nil); done || err != nil {
+					return err
+				}
+				return change(ctr, mounts)
+			})
 		},
 	}
 }

@@ -32,6 +32,9 @@ var runCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
+		if done, err := asRoot(options.Preserve); done || err != nil {
+			return err
+		}
 		if c.Bool("detach") {
 			return runDetached(options)
 		}

@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,16 @@ func openCgroup(s *state.State) (cgroups.Manager, error) {
 		return nil, err
 	}
 	return manager.NewWithPaths(config, s.Cgroup.Paths)
+}
+
+// existing leaves out the cgroups that a caller without privileges could not
+// make, for which no limit was asked.
+func existing(paths map[string]string) map[string]string {
+	maps.DeleteFunc(paths, func(_, path string) bool {
+		_, err := os.Stat(path)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	return paths
 }
 
 func (c *Container) isPaused() bool {

@@ -168,6 +168,9 @@ func (c *creation) finish() error {
 		if err := lateLimits(c.cgroup, c.limits); err != nil {
 			return err
 		}
+		if c.options.Rootless {
+			c.state.Cgroup.Paths = existing(c.cgroup.GetPaths())
+		}
 	}
 	step()
 	if c.options.Pidfd != nil {

@@ -11,6 +11,7 @@ import (
 	"eggrun/internal/state"
 	"eggrun/spec"
 
+	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -131,6 +132,27 @@ func openNamespace(ns spec.Namespace, flag uintptr) (*os.File, error) {
 
 // mapIDs writes the id maps of a new user namespace.
 func mapIDs(pid int, uids, gids []specs.LinuxIDMapping) error {
+	if !IsAsRoot() {
+		return writeMaps(pid, uids, gids)
+	}
+	ownUIDs, err := user.CurrentProcessUIDMap()
+	if err != nil {
+		return err
+	}
+	ownGIDs, err := user.CurrentProcessGIDMap()
+	if err != nil {
+		return err
+	}
+	if uids, err = inOwnIDs(uids, ownUIDs); err != nil {
+		return err
+	}
+	if gids, err = inOwnIDs(gids, ownGIDs); err != nil {
+		return err
+	}
+	return writeMaps(pid, uids, gids)
+}
+
+func writeMaps(pid int, uids, gids []specs.LinuxIDMapping) error {
 	proc := "/proc/" + strconv.Itoa(pid) + "/"
 	for _, m := range []struct {
 		file     string

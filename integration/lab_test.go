@@ -26,6 +26,7 @@ type lab struct {
 	ids        []string
 	containers int
 	calls      int
+	as         uint32 // uid and gid of the caller, root unless a test sets them
 }
 
 func newLab(t *testing.T, rt runtimeUnderTest) *lab {
@@ -114,6 +115,9 @@ func (l *lab) command(in invocation) (*exec.Cmd, result, string) {
 	}
 	cmd := exec.Command(l.rt.path, append(args[:len(args):len(args)], in.args...)...)
 	cmd.Dir = in.dir
+	if l.as != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: l.as, Gid: l.as}}
+	}
 	// podman gives root an empty XDG_RUNTIME_DIR, which must not matter.
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "XDG_RUNTIME_DIR=", "EGGRUN_IT_LAB=" + l.dir}, in.env...)
 	if in.onlyEnv {

@@ -19,7 +19,7 @@ func (l *lab) mountsFile(mounts ...specs.Mount) string {
 		l.t.Fatal(err)
 	}
 	path := filepath.Join(l.dir, "mounts.json")
-	writeFile(l.t, path, string(data), 0o600)
+	writeFile(l.t, path, string(data), 0o644)
 	return path
 }
 

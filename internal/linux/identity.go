@@ -74,6 +74,17 @@ func (c *CapabilitySets) DropBounding() error {
 	return nil
 }
 
+// HasCapability tells whether the calling thread has a capability, a number of
+// capabilities(7), in its user namespace.
+func HasCapability(number int) (bool, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return false, os.NewSyscallError("capget", err)
+	}
+	return sets[number/32].Effective&(1<<(number%32)) != 0, nil
+}
+
 // Apply sets the other four sets of the calling thread; keepSysAdmin leaves
 // CAP_SYS_ADMIN in the effective and permitted sets, which a second call takes
 // away. It allocates nothing, unless it returns an error.
