@@ -218,14 +218,14 @@ func TestLeadsOut(t *testing.T) {
 		link link
 		want bool
 	}{
-		{link{"lo", "", unix.IFF_LOOPBACK | unix.IFF_UP}, false},
-		{link{"lo", "", unix.IFF_LOOPBACK}, false},
-		{link{"tunl0", "ipip", 0}, false},
-		{link{"tunl0", "ipip", unix.IFF_UP}, true},
-		{link{"eth0", "", unix.IFF_UP}, true},
-		{link{"eth0", "veth", 0}, true},
-		{link{"tunl0", "veth", 0}, true},
-		{link{"tunl0", "", 0}, true},
+		{link{name: "lo", kind: "", flags: unix.IFF_LOOPBACK | unix.IFF_UP}, false},
+		{link{name: "lo", kind: "", flags: unix.IFF_LOOPBACK}, false},
+		{link{name: "tunl0", kind: "ipip", flags: 0}, false},
+		{link{name: "tunl0", kind: "ipip", flags: unix.IFF_UP}, true},
+		{link{name: "eth0", kind: "", flags: unix.IFF_UP}, true},
+		{link{name: "eth0", kind: "veth", flags: 0}, true},
+		{link{name: "tunl0", kind: "veth", flags: 0}, true},
+		{link{name: "tunl0", kind: "", flags: 0}, true},
 	} {
 		if got := tt.link.leadsOut(); got != tt.want {
 			t.Errorf("%+v: %v", tt.link, got)
@@ -273,10 +273,10 @@ func TestParseLink(t *testing.T) {
 	for _, tt := range []struct {
 		what, data, want string
 	}{
-		{"whole", string(info(unix.IFF_UP|unix.IFF_LOOPBACK)) + string(name), `&{lo  9} <nil>`},
-		{"no name", string(info(unix.IFF_UP)), `&{an unnamed interface  1} <nil>`},
-		{"kind", string(info(0)) + "\x0c\x00\x12\x00\x08\x00\x01\x00sit\x00", `&{an unnamed interface sit 0} <nil>`},
-		{"broken kind", string(info(0)) + "\x0c\x00\x12\x00\x09\x00\x01\x00sit\x00", `&{an unnamed interface  0} <nil>`},
+		{"whole", string(info(unix.IFF_UP|unix.IFF_LOOPBACK)) + string(name), `&{0 lo  9 []} <nil>`},
+		{"no name", string(info(unix.IFF_UP)), `&{0 an unnamed interface  1 []} <nil>`},
+		{"kind", string(info(0)) + "\x0c\x00\x12\x00\x08\x00\x01\x00sit\x00", `&{0 an unnamed interface sit 0 []} <nil>`},
+		{"broken kind", string(info(0)) + "\x0c\x00\x12\x00\x09\x00\x01\x00sit\x00", `&{0 an unnamed interface  0 []} <nil>`},
 		{"short", string(info(0)[:15]), `<nil> invalid argument`},
 		{"nothing", "", `<nil> invalid argument`},
 		{"broken attribute", string(info(0)) + "\xff\xff\x03\x00", `<nil> invalid argument`},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -151,4 +152,23 @@ func requestNetlink(kind, flags uint16, parts ...[]byte) error {
 		return unix.Errno(-errno)
 	}
 	return nil
+}
+
+// AddLocalRoute makes every address of a prefix one of the calling thread's
+// network namespace's own, on the device with that index, which must be up.
+// EEXIST: it is already.
+func AddLocalRoute(prefix netip.Prefix, index uint32) error {
+	address := prefix.Masked().Addr()
+	family := byte(unix.AF_INET)
+	if address.Is6() {
+		family = unix.AF_INET6
+	}
+	header := []byte{
+		family, byte(prefix.Bits()), 0, 0, // destination, source, type of service
+		unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL,
+		0, 0, 0, 0, // flags
+	}
+	return requestNetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, header,
+		attribute(unix.RTA_DST, address.AsSlice()),
+		attribute(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, index)))
 }

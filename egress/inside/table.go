@@ -1,0 +1,171 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is that of eggrun's own table; nobody else's is touched.
+const tableName = "eggrun"
+
+// errNoTables says that this kernel has no nftables, or not all of what the
+// wall needs of them.
+var errNoTables = errors.New("the kernel lacks nftables")
+
+// maxElements keeps a message below the 64 KiB that an attribute can have.
+const maxElements = 512
+
+// install puts the table into the calling thread's network namespace, in one
+// transaction and in the place of an older one: at no time is there none.
+func (w *Wall) install(peers, inbound []addrRange) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	conn.AddTable(table) // so that there is one to delete
+	conn.DelTable(table)
+	conn.AddTable(table)
+	s := newSets(table)
+	for _, one := range []struct {
+		set    *nftables.Set
+		ranges []addrRange
+	}{
+		{s.peers4, only(peers, netip.Addr.Is4)}, {s.peers6, only(peers, netip.Addr.Is6)},
+		{s.inbound4, only(inbound, netip.Addr.Is4)}, {s.inbound6, only(inbound, netip.Addr.Is6)},
+	} {
+		if err := addSet(conn, one.set, one.ranges); err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+	}
+	for _, c := range w.chains(s) {
+		added := conn.AddChain(&nftables.Chain{
+			Name: c.name, Table: table, Type: c.kind, Hooknum: c.hook, Priority: &c.priority, Policy: &c.policy,
+		})
+		for _, r := range c.rules {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: added, Exprs: r})
+		}
+	}
+	return tablesError(conn.Flush())
+}
+
+// tablesError tells a kernel without nftables from other errors.
+func tablesError(err error) error {
+	if err == nil {
+		return nil
+	}
+	// The first of them comes without the netlink family, the others without
+	// one of the modules behind it.
+	for _, errno := range []error{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.ENOENT} {
+		if errors.Is(err, errno) {
+			return errNoTables
+		}
+	}
+	return fmt.Errorf("nftables: %w", err)
+}
+
+func newSets(table *nftables.Table) *sets {
+	named := func(name string, kind nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: table, Name: name, KeyType: kind, Interval: true}
+	}
+	return &sets{
+		peers4: named("peers4", nftables.TypeIPAddr), peers6: named("peers6", nftables.TypeIP6Addr),
+		inbound4: named("inbound4", nftables.TypeIPAddr), inbound6: named("inbound6", nftables.TypeIP6Addr),
+	}
+}
+
+// addSet adds a set with its ranges, which don't touch each other.
+func addSet(conn *nftables.Conn, set *nftables.Set, ranges []addrRange) error {
+	if err := conn.AddSet(set, nil); err != nil {
+		return err
+	}
+	var elements []nftables.SetElement
+	for _, r := range ranges {
+		elements = append(elements, nftables.SetElement{Key: r.first.AsSlice()})
+		// Past the last address of all there is no end to name.
+		if after := r.last.Next(); after.IsValid() {
+			elements = append(elements, nftables.SetElement{Key: after.AsSlice(), IntervalEnd: true})
+		}
+	}
+	for len(elements) > 0 {
+		n := min(len(elements), maxElements)
+		if err := conn.SetAddElements(set, elements[:n]); err != nil {
+			return err
+		}
+		elements = elements[n:]
+	}
+	return nil
+}
+
+// hasTable tells whether the calling thread's network namespace has a table of
+// eggrun's, whatever is in it.
+func hasTable() (bool, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, fmt.Errorf("nftables: %w", err)
+	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		err = tablesError(err)
+		if errors.Is(err, errNoTables) || errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	for _, t := range tables {
+		if t.Name == tableName {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// isComplete tells whether the table of the calling thread's network namespace
+// has every chain and rule of the wall, in order. What is in its sets was
+// decided at start.
+func (w *Wall) isComplete() (bool, error) {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return false, tablesError(err)
+	}
+	defer conn.CloseLasting()
+	there, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, tablesError(err)
+	}
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	for _, c := range w.chains(newSets(table)) {
+		i := slices.IndexFunc(there, func(o *nftables.Chain) bool { return o.Table.Name == tableName && o.Name == c.name })
+		if i < 0 || !c.is(there[i]) {
+			return false, nil
+		}
+		rules, err := conn.GetRules(table, there[i])
+		if err != nil {
+			return false, tablesError(err)
+		}
+		if !slices.EqualFunc(c.rules, rules, match.is) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// is tells whether the kernel has this chain, rules aside.
+func (c *chain) is(other *nftables.Chain) bool {
+	return other.Type == c.kind && other.Hooknum != nil && *other.Hooknum == *c.hook &&
+		other.Priority != nil && *other.Priority == c.priority &&
+		other.Policy != nil && *other.Policy == c.policy
+}
+
+// is tells whether the kernel has this rule.
+func (m match) is(other *nftables.Rule) bool {
+	return slices.EqualFunc(m, other.Exprs, func(a, b expr.Any) bool { return reflect.DeepEqual(a, b) })
+}
