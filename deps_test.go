@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"init":                {"egress/inside", "internal/hook", "internal/linux", "internal/seccomp", "internal/syncsocket", "policy", "sandbox", "spec"},
 	"egress":              {"egress/inside", "internal/linux", "policy", "proxy", "sandbox", "spec"},
 	"egress/inside":       {"internal/linux", "policy", "sandbox"},
+	"egress/resolver":     {"policy", "sandbox"},
 	"proxy":               {"policy", "sandbox"},
 	"internal/need":       {},
 	"internal/hook":       {},

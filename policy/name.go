@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// Naming is how a policy names a host, whatever the port: what a resolver, which
+// is asked for no port, needs to know.
+type Naming int
+
+const (
+	// Unnamed: the policy reaches the host on no port.
+	Unnamed Naming = iota
+	// NamedByStar: only "*", or observing, lets the host pass. Such a name is
+	// public: it has a public suffix and is none of .local, .internal and .arpa.
+	NamedByStar
+	// Named: a rule names the host, or what it is below.
+	Named
+)
+
+// Naming says how the policy names host, which is in lower case and without a dot
+// at its end. Any other form, and any host of a nil Policy, is [Unnamed].
+func (p *Policy) Naming(host string) Naming {
+	if p == nil || !isCanonicalName(host) {
+		return Unnamed
+	}
+	if p.Allowlist.names(host) {
+		return Named
+	}
+	if !isPublicName(host) {
+		return Unnamed
+	}
+	// The port matters for the verdict, but not for whether there is one: a rule
+	// that names the host with other ports is the reason port_not_listed.
+	decision := p.Decide(Target{Host: host, Port: 443})
+	if p.Observe || decision.Allow || decision.Reason == ReasonPortNotListed {
+		return NamedByStar
+	}
+	return Unnamed
+}
+
+// names reports whether a rule names host, or something that host is below.
+func (a *Allowlist) names(host string) bool {
+	if a == nil {
+		return false
+	}
+	if len(a.exact[host]) > 0 {
+		return true
+	}
+	for _, parent, ok := strings.Cut(host, "."); ok; _, parent, ok = strings.Cut(parent, ".") {
+		if len(a.below[parent]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ExactNames returns the names that rules name in full, in order, without
+// localhost, which stands for addresses of its own.
+func (a *Allowlist) ExactNames() []string {
+	if a == nil {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(a.exact))
+	return slices.DeleteFunc(names, func(name string) bool { return name == localhost })
+}
+
+// isPublicName reports whether host lies below a public suffix that belongs to
+// the Internet. A cluster's and a home's names do not: local (RFC 6762), internal
+// (ICANN, 2024), arpa (home.arpa, RFC 8375), and whatever no list has.
+func isPublicName(host string) bool {
+	labels := strings.Split(host, ".")
+	if len(labels) < 2 || slices.Contains([]string{"local", "internal", "arpa"}, labels[len(labels)-1]) {
+		return false
+	}
+	// What is neither ICANN's nor has a dot comes from the list's implicit "*".
+	suffix, icann := publicsuffix.PublicSuffix(host)
+	return icann || strings.Contains(suffix, ".")
+}
