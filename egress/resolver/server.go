@@ -42,8 +42,9 @@ type Options struct {
 
 // Engine is what the container's engine brought with its network.
 type Engine struct {
-	// Search are the search domains of the resolv.conf that the engine wrote. A
-	// name below one of them is never allowed by "*" or by observing.
+	// Search are the search domains of the resolv.conf that the engine wrote, as
+	// [ParseConf] gives them. They and what is below them is never allowed by "*"
+	// or by observing.
 	Search []string
 	// IsPeer reports whether the container reaches an address directly. Nil: none.
 	IsPeer func(netip.Addr) bool
@@ -193,7 +194,7 @@ func allows(rules *policy.Policy, search []string, name string) bool {
 		return true
 	case policy.NamedByStar:
 		for _, domain := range search {
-			if strings.HasSuffix(name, "."+domain) {
+			if name == domain || strings.HasSuffix(name, "."+domain) {
 				return false
 			}
 		}
