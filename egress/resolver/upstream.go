@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
@@ -19,46 +20,48 @@ const (
 	dnsPort    = 53
 )
 
-// Socket is a socket that can be waited for: an [*os.File] made of a descriptor
-// that doesn't block, or a connection of package net.
-type Socket interface {
-	syscall.Conn
-	SetDeadline(time.Time) error
-	Close() error
-}
-
 // Nameservers is the [Upstream] that asks the nameservers of the engine from
-// within the container's namespace. It has one socket for UDP and one for TCP,
-// which were opened there and marked for the namespace's rules beforehand; they
-// are connected anew for each question, so no privilege is needed any more.
-// Questions wait for each other.
+// within the container's namespace. Its sockets were opened there and marked for
+// the namespace's rules beforehand; they are connected anew for each question, so
+// no privilege is needed any more. Questions wait for each other.
 type Nameservers struct {
-	udp, tcp *socket
-	servers  []netip.AddrPort
-	turn     chan struct{}
+	sockets []*socket
+	servers []netip.AddrPort
+	turn    chan struct{}
 }
 
 // NewNameservers returns an Upstream that asks servers, at most three as
-// [ParseConf] gives them, at port 53. udp and tcp are neither bound nor connected;
-// a server that is not of their family is skipped. The sockets belong to the
-// Nameservers from now on, also after an error.
-func NewNameservers(udp, tcp Socket, servers []netip.Addr) (*Nameservers, error) {
+// [ParseConf] gives them, at port 53. files are one UDP and one TCP socket for
+// each family of the servers, neither bound nor connected; a server for which
+// there is none is skipped. They are closed, for the Nameservers has copies,
+// which don't block: that is a property of the socket, so nobody else may use it.
+func NewNameservers(files []*os.File, servers []netip.Addr) (*Nameservers, error) {
 	n := &Nameservers{turn: make(chan struct{}, 1)}
 	for _, server := range servers {
 		n.servers = append(n.servers, netip.AddrPortFrom(server, dnsPort))
 	}
-	var errs [2]error
-	n.udp, errs[0] = newSocket(udp)
-	n.tcp, errs[1] = newSocket(tcp)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, errors.Join(fmt.Errorf("socket to the engine's resolver: %w", err), udp.Close(), tcp.Close())
+	var errs []error
+	for _, file := range files {
+		k, err := newSocket(file)
+		if err == nil {
+			n.sockets = append(n.sockets, k)
+		}
+		errs = append(errs, err, file.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		n.Close()
+		return nil, fmt.Errorf("socket to the engine's resolver: %w", err)
 	}
 	return n, nil
 }
 
-// Close closes both sockets; a question that waits for an answer gets none.
+// Close closes the sockets; a question that waits for an answer gets none.
 func (n *Nameservers) Close() error {
-	return errors.Join(n.udp.Close(), n.tcp.Close())
+	var errs []error
+	for _, k := range n.sockets {
+		errs = append(errs, k.file.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Exchange asks one server after the other until one answers. What is too long
@@ -84,11 +87,31 @@ func (n *Nameservers) Exchange(ctx context.Context, query []byte) ([]byte, error
 }
 
 func (n *Nameservers) exchange(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
-	answer, err := n.udp.ask(ctx, server, func() ([]byte, error) { return n.udp.datagram(query) })
+	answer, err := n.ask(ctx, server, unix.SOCK_DGRAM, query)
 	if err != nil || binary.BigEndian.Uint16(answer[2:])&bitTruncated == 0 {
 		return answer, err
 	}
-	return n.tcp.ask(ctx, server, func() ([]byte, error) { return n.tcp.stream(query) })
+	return n.ask(ctx, server, unix.SOCK_STREAM, query)
+}
+
+// ask asks server by the socket of its family and of this type.
+func (n *Nameservers) ask(ctx context.Context, server netip.AddrPort, kind int, query []byte) ([]byte, error) {
+	to, family := sockaddr(server)
+	for _, k := range n.sockets {
+		if k.family == family && k.kind == kind {
+			return k.ask(ctx, to, query)
+		}
+	}
+	return nil, fmt.Errorf("nameserver %s: no socket of its family", server.Addr())
+}
+
+// sockaddr returns the address of server and its family. A zone has no meaning
+// outside of the container, and the kernel refuses a link-local address without.
+func sockaddr(server netip.AddrPort) (unix.Sockaddr, int) {
+	if addr := server.Addr().Unmap(); addr.Is4() {
+		return &unix.SockaddrInet4{Port: int(server.Port()), Addr: addr.As4()}, unix.AF_INET
+	}
+	return &unix.SockaddrInet6{Port: int(server.Port()), Addr: server.Addr().As16()}, unix.AF_INET6
 }
 
 // isAnswer reports whether msg is an answer to the question with this id.
@@ -98,25 +121,32 @@ func isAnswer(msg []byte, id uint16) bool {
 
 // socket is a socket that is connected again and again.
 type socket struct {
-	Socket
-	raw    syscall.RawConn
-	family int
+	file         *os.File
+	raw          syscall.RawConn
+	family, kind int // AF_INET or AF_INET6, SOCK_DGRAM or SOCK_STREAM
 }
 
-func newSocket(s Socket) (*socket, error) {
-	if err := s.SetDeadline(time.Time{}); err != nil {
-		return nil, err
-	}
-	raw, err := s.SyscallConn()
+// newSocket returns a copy of file that can be waited for.
+func newSocket(file *os.File) (*socket, error) {
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	k := &socket{Socket: s, raw: raw}
-	err = k.control(func(fd int) (err error) {
-		k.family, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-		return err
-	})
-	return k, err
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	// Only now, since it looks whether the descriptor blocks.
+	k := &socket{file: os.NewFile(uintptr(fd), file.Name())}
+	var errs [4]error
+	k.family, errs[0] = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	k.kind, errs[1] = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	k.raw, errs[2] = k.file.SyscallConn()
+	errs[3] = k.file.SetDeadline(time.Time{})
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, errors.Join(err, k.file.Close())
+	}
+	return k, nil
 }
 
 // control calls f with the descriptor.
@@ -125,13 +155,10 @@ func (k *socket) control(f func(fd int) error) error {
 	return errors.Join(k.raw.Control(func(fd uintptr) { err = f(int(fd)) }), err)
 }
 
-// ask connects to server, calls exchange, and leaves the socket unconnected.
-func (k *socket) ask(ctx context.Context, server netip.AddrPort, exchange func() ([]byte, error)) (answer []byte, err error) {
-	to, err := k.sockaddr(server)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.SetDeadline(time.Now().Add(serverTime)); err != nil {
+// ask connects to a server, sends query, returns the answer, and leaves the
+// socket unconnected.
+func (k *socket) ask(ctx context.Context, to unix.Sockaddr, query []byte) (answer []byte, err error) {
+	if err := k.file.SetDeadline(time.Now().Add(serverTime)); err != nil {
 		return nil, err
 	}
 	// A past deadline wakes whoever waits. It must not be set when the next
@@ -139,7 +166,7 @@ func (k *socket) ask(ctx context.Context, server netip.AddrPort, exchange func()
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		k.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // closed: nobody waits
+		k.file.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // closed: nobody waits
 	})
 	defer func() {
 		if !stop() {
@@ -156,19 +183,10 @@ func (k *socket) ask(ctx context.Context, server netip.AddrPort, exchange func()
 	if err != nil {
 		return nil, err
 	}
-	return exchange()
-}
-
-// sockaddr returns the address of server in the socket's family.
-func (k *socket) sockaddr(server netip.AddrPort) (unix.Sockaddr, error) {
-	addr := server.Addr()
-	switch {
-	case k.family == unix.AF_INET && addr.Unmap().Is4():
-		return &unix.SockaddrInet4{Port: int(server.Port()), Addr: addr.Unmap().As4()}, nil
-	case k.family == unix.AF_INET6 && addr.Zone() == "":
-		return &unix.SockaddrInet6{Port: int(server.Port()), Addr: addr.As16()}, nil
+	if k.kind == unix.SOCK_STREAM {
+		return k.stream(query)
 	}
-	return nil, fmt.Errorf("nameserver %s: the socket is of another family", addr)
+	return k.datagram(query)
 }
 
 // connected waits until a connection is made.
@@ -219,8 +237,7 @@ func (k *socket) stream(query []byte) ([]byte, error) {
 	return answer, err
 }
 
-// Write sends p. The socket is not written through its Go type, which would
-// believe that a [net.UDPConn] is not connected.
+// Write sends p.
 func (k *socket) Write(p []byte) (int, error) {
 	var sendErr error
 	// Less than the send buffer of a socket on which nothing else is waiting:

@@ -15,25 +15,28 @@ import (
 )
 
 // rawSocket returns a socket as it comes from the container's namespace.
-func rawSocket(t *testing.T, family, kind, flags int) *os.File {
+func rawSocket(t *testing.T, family, kind int) *os.File {
 	t.Helper()
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|flags, 0)
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := os.NewFile(uintptr(fd), "upstream")
-	t.Cleanup(func() { file.Close() })
-	return file
+	return os.NewFile(uintptr(fd), "upstream")
 }
 
-// newNameservers returns an Upstream of one UDP and one TCP socket that asks at
-// servers, which have ports.
-func newNameservers(t *testing.T, family int, servers ...string) *Nameservers {
+// newNameservers returns an Upstream that asks at servers, which have ports, with
+// one UDP and one TCP socket of each family.
+func newNameservers(t *testing.T, servers ...string) *Nameservers {
 	t.Helper()
-	n, err := NewNameservers(rawSocket(t, family, unix.SOCK_DGRAM, unix.SOCK_NONBLOCK), rawSocket(t, family, unix.SOCK_STREAM, unix.SOCK_NONBLOCK), nil)
+	var files []*os.File
+	for _, family := range []int{unix.AF_INET6, unix.AF_INET} {
+		files = append(files, rawSocket(t, family, unix.SOCK_STREAM), rawSocket(t, family, unix.SOCK_DGRAM))
+	}
+	n, err := NewNameservers(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { n.Close() })
 	for _, server := range servers {
 		n.servers = append(n.servers, netip.MustParseAddrPort(server))
 	}
@@ -89,16 +92,16 @@ func engineResolver(t *testing.T, z *zone, address string) string {
 	return listener.Addr().String()
 }
 
-// TestNameservers: two sockets are enough for any number of questions, short and
+// TestNameservers: two sockets a family are enough for any number of questions, short and
 // long ones in turn.
 func TestNameservers(t *testing.T) {
 	t.Parallel()
-	for family, address := range map[int]string{unix.AF_INET: "127.0.0.1", unix.AF_INET6: "::1"} {
+	for _, address := range []string{"127.0.0.1", "::1"} {
 		z := newZone()
 		for i := range 60 {
 			z.records["many"] = append(z.records["many"], fmt.Sprintf("10.77.0.%d", i+1))
 		}
-		n := newNameservers(t, family, engineResolver(t, z, address))
+		n := newNameservers(t, engineResolver(t, z, address))
 		s := newServer(t, Options{Engine: Engine{IsPeer: inPeers, Upstream: n}})
 		for range 3 {
 			if got := lookup(t, s, "db", dnsmessage.TypeA); got != "Success 10.77.0.5" {
@@ -112,8 +115,8 @@ func TestNameservers(t *testing.T) {
 	}
 }
 
-// TestNextNameserver: a server that refuses, is silent, or is of another family
-// is followed by the next.
+// TestNextNameserver: a server that can't be reached, refuses, or is silent is
+// followed by the next.
 func TestNextNameserver(t *testing.T) {
 	t.Parallel()
 	mute, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -127,7 +130,7 @@ func TestNextNameserver(t *testing.T) {
 	}
 	gone.Close()
 	z := newZone()
-	n := newNameservers(t, unix.AF_INET, "[::1]:53", gone.LocalAddr().String(), mute.LocalAddr().String(), engineResolver(t, z, "127.0.0.1"))
+	n := newNameservers(t, "[fe80::1]:53", gone.LocalAddr().String(), mute.LocalAddr().String(), engineResolver(t, z, "127.0.0.1"))
 	s := newServer(t, Options{Engine: Engine{IsPeer: inPeers, Upstream: n}})
 	if got := lookup(t, s, "db", dnsmessage.TypeA); got != "Success 10.77.0.5" {
 		t.Errorf("db: %s", got)
@@ -143,7 +146,7 @@ func TestNameserversGiveUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	n := newNameservers(t, unix.AF_INET, mute.LocalAddr().String())
+	n := newNameservers(t, mute.LocalAddr().String())
 	query := question(t, "db", dnsmessage.TypeA)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -180,17 +183,30 @@ func TestNameserversGiveUp(t *testing.T) {
 	}
 }
 
-// TestBlockingSocket: a socket that can't be waited for is refused, and closed.
-func TestBlockingSocket(t *testing.T) {
+// TestFewSockets: without sockets nobody is asked, and what is no socket is
+// refused, and closed with the rest.
+func TestFewSockets(t *testing.T) {
 	t.Parallel()
-	udp := rawSocket(t, unix.AF_INET, unix.SOCK_DGRAM, 0)
-	tcp := rawSocket(t, unix.AF_INET, unix.SOCK_STREAM, unix.SOCK_NONBLOCK)
-	if _, err := NewNameservers(udp, tcp, nil); !errors.Is(err, os.ErrNoDeadline) {
-		t.Errorf("NewNameservers: %v, want %v", err, os.ErrNoDeadline)
+	n, err := NewNameservers([]*os.File{rawSocket(t, unix.AF_INET6, unix.SOCK_DGRAM)}, []netip.Addr{netip.MustParseAddr("127.0.0.1")})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, file := range []*os.File{udp, tcp} {
+	defer n.Close()
+	if answer, err := n.Exchange(t.Context(), question(t, "db", dnsmessage.TypeA)); err == nil {
+		t.Errorf("Exchange: %x, want that there is no socket", answer)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	udp := rawSocket(t, unix.AF_INET, unix.SOCK_DGRAM)
+	if _, err := NewNameservers([]*os.File{udp, reader}, nil); !errors.Is(err, unix.ENOTSOCK) {
+		t.Errorf("NewNameservers: %v, want %v", err, unix.ENOTSOCK)
+	}
+	for _, file := range []*os.File{udp, reader} {
 		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("a socket is still open: %v", err)
+			t.Errorf("%s is still open: %v", file.Name(), err)
 		}
 	}
 }
