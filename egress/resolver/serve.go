@@ -43,7 +43,7 @@ func (s *Server) ServeUDP(conn net.PacketConn) error {
 			continue
 		}
 		// A client that can't be reached asks again, or doesn't.
-		send := func(r reply) { conn.WriteTo(q.pack(r, q.udpSize), client) } //nolint:errcheck
+		send := func(r reply) { _, _ = conn.WriteTo(q.pack(r, q.udpSize), client) }
 		if ask == nil {
 			send(r)
 			continue

@@ -152,7 +152,10 @@ func newSocket(file *os.File) (*socket, error) {
 // control calls f with the descriptor.
 func (k *socket) control(f func(fd int) error) error {
 	var err error
-	return errors.Join(k.raw.Control(func(fd uintptr) { err = f(int(fd)) }), err)
+	if err := k.raw.Control(func(fd uintptr) { err = f(int(fd)) }); err != nil {
+		return err
+	}
+	return err
 }
 
 // ask connects to a server, sends query, returns the answer, and leaves the
@@ -166,7 +169,7 @@ func (k *socket) ask(ctx context.Context, to unix.Sockaddr, query []byte) (answe
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		k.file.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // closed: nobody waits
+		_ = k.file.SetDeadline(time.Unix(1, 0)) // closed: nobody waits
 	})
 	defer func() {
 		if !stop() {
@@ -204,7 +207,10 @@ func (k *socket) connected() error {
 		_, err = unix.Getpeername(int(fd))
 		return err == nil
 	})
-	return errors.Join(err, result)
+	if err != nil {
+		return err
+	}
+	return result
 }
 
 // datagram sends query and returns its answer. What else arrives is late, for an
@@ -246,7 +252,10 @@ func (k *socket) Write(p []byte) (int, error) {
 		sendErr = unix.Sendto(int(fd), p, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
 		return !errors.Is(sendErr, unix.EAGAIN)
 	})
-	return len(p), errors.Join(err, sendErr)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), sendErr
 }
 
 // Read receives what has come.
@@ -257,10 +266,12 @@ func (k *socket) Read(p []byte) (int, error) {
 		n, _, receiveErr = unix.Recvfrom(int(fd), p, unix.MSG_DONTWAIT)
 		return !errors.Is(receiveErr, unix.EAGAIN)
 	})
-	if err := errors.Join(err, receiveErr); err != nil {
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if n == 0 {
+	case receiveErr != nil:
+		return 0, receiveErr
+	case n == 0:
 		return 0, io.EOF
 	}
 	return n, nil
