@@ -45,7 +45,7 @@ var featuresCommand = &cli.Command{
 				"org.eggrun.version":                   version,
 				"io.github.seccomp.libseccomp.version": seccomp.LibseccompVersion(),
 			},
-			PotentiallyUnsafeConfigAnnotations: []string{policy.KeyDomains},
+			PotentiallyUnsafeConfigAnnotations: policy.AnnotationKeys(),
 		})
 	},
 }

@@ -66,7 +66,7 @@ type creation struct {
 	options *CreateOptions
 	plan    *spec.Plan
 	process *specs.Process // config.json's
-	policy  *policy.Policy
+	policy  *policy.Policy // nil where there is no wall
 	cgroup  cgroups.Manager
 	limits  *cgroups.Resources // of cgroup
 	// hostMounts is set for a container without a mount namespace of its own.
@@ -125,12 +125,14 @@ func (c *creation) decide() error {
 	if err != nil {
 		return err
 	}
-	if c.policy, err = policy.Resolve(config.Annotations); err != nil {
+	pol, err := policy.Resolve(policy.Request{Annotations: config.Annotations})
+	if err != nil {
 		return err
 	}
-	if c.plan, err = spec.Translate(config, c.options.Bundle, c.policy); err != nil {
+	if c.plan, err = spec.Translate(config, c.options.Bundle, pol); err != nil {
 		return err
 	}
+	c.policy = pol.Wall()
 	if entersOthers(c.plan) {
 		if err := linux.RunSealed(c.options.RuntimeRoot, ownVariables, c.options.Preserve); err != nil {
 			return err

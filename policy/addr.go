@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -100,12 +101,8 @@ func specialRow(addr netip.Addr, own []netip.Addr) (special, bool) {
 		row, ok := specialRow(netip.AddrFrom4([4]byte(b[12:])), own)
 		return special{nat64, "NAT64 of " + row.String()}, ok
 	}
-	// Loopback is always among the own addresses; the table's wider row keeps
-	// 127.0.0.0/8 a usable rule.
-	for _, o := range own {
-		if o.WithZone("").Unmap() == addr && !addr.IsLoopback() {
-			return special{netip.PrefixFrom(addr, addr.BitLen()), "own address of the host"}, true
-		}
+	if isOwn(addr, own) {
+		return ownAddress(addr), true
 	}
 	for _, row := range specials() {
 		if row.prefix.Contains(addr) {
@@ -113,6 +110,16 @@ func specialRow(addr netip.Addr, own []netip.Addr) (special, bool) {
 		}
 	}
 	return special{}, false
+}
+
+// isOwn reports whether addr is one of own. Loopback always is, but the table's
+// wider row keeps 127.0.0.0/8 a usable rule.
+func isOwn(addr netip.Addr, own []netip.Addr) bool {
+	return !addr.IsLoopback() && slices.ContainsFunc(own, func(o netip.Addr) bool { return o.WithZone("").Unmap() == addr })
+}
+
+func ownAddress(addr netip.Addr) special {
+	return special{netip.PrefixFrom(addr, addr.BitLen()), "own address of the host"}
 }
 
 // vetSpecial looks for a rule that names addr and lies within row.

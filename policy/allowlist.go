@@ -49,8 +49,9 @@ func (p ports) contains(port uint16) bool {
 
 // rule is one entry of an allowlist.
 type rule struct {
-	text  string
-	ports ports
+	text   string
+	ports  ports
+	opaque bool // !tcp
 }
 
 // addrRule is an entry that names an address or a prefix.
@@ -64,7 +65,10 @@ type addrRule struct {
 type Allowlist struct {
 	exact map[string][]rule // by name
 	below map[string][]rule // *.x by x
+	star  []rule            // *
 	addrs []addrRule
+	// entries are all of them in the order in which they were written.
+	entries []entry
 }
 
 // ParseAllowlist parses a list of entries. An empty list is an allowlist that
@@ -74,20 +78,24 @@ type Allowlist struct {
 //
 //	x           the name x
 //	*.x         every name below x, at any depth, but not x
+//	*           every public name; no address, and no name that only the host
+//	            or a local network knows
 //	1.2.3.4     an address, IPv4 or IPv6
 //	10.0.0.0/8  every address of a prefix
 //
-// each with an optional :PORT or :* for every port. IPv6 takes brackets before a
-// port: [2001:db8::1]:443, [2001:db8::/32]:443. Without a port an entry means 80
-// and 443. Names are lower-cased, one dot at the end is stripped, and other
+// each with an optional :PORT or :* for every port, and after that an optional
+// !tcp where no TLS is to be expected. IPv6 takes brackets before a port:
+// [2001:db8::1]:443, [2001:db8::/32]:443. Without a port an entry means 80 and
+// 443. Names are lower-cased, one dot at the end is stripped, and other
 // scripts are mapped to their A-labels (UTS 46). The entry localhost also names
 // the addresses 127.0.0.1 and ::1 for its ports; it is the only name that stands
 // for a special address.
 //
 // Everything else is refused with what to write instead, because a reader
-// guesses its meaning wrong: ".x", "*x", "a.*.b", URLs, 127.1.
+// guesses its meaning wrong: ".x", "*x", "a.*.b", URLs, 127.1. Groups (@name) are
+// known only to [Resolve], which replaces them by their entries.
 func ParseAllowlist(domains []string) (*Allowlist, error) {
-	a := &Allowlist{exact: make(map[string][]rule), below: make(map[string][]rule)}
+	a := newAllowlist()
 	for _, text := range domains {
 		e, err := parseEntry(text)
 		if err != nil {
@@ -98,8 +106,15 @@ func ParseAllowlist(domains []string) (*Allowlist, error) {
 	return a, nil
 }
 
+func newAllowlist() *Allowlist {
+	return &Allowlist{exact: make(map[string][]rule), below: make(map[string][]rule)}
+}
+
 func (a *Allowlist) add(e entry) {
+	a.entries = append(a.entries, e)
 	switch {
+	case e.star:
+		a.star = append(a.star, e.rule)
 	case e.prefix.IsValid():
 		a.addrs = append(a.addrs, addrRule{e.rule, e.prefix})
 	case e.wildcard:
@@ -128,7 +143,10 @@ func LoopbackAddrs() []netip.Addr {
 //
 // A name that is allowed may still resolve to an address that is not; that is
 // for [VetAddr].
-func (a *Allowlist) Decide(t Target) Decision {
+func (a *Allowlist) Decide(t Target) Decision { return a.decide(t, isPublicName) }
+
+// decide is Decide with what counts as a public name.
+func (a *Allowlist) decide(t Target, public func(name string) bool) Decision {
 	if a == nil {
 		return Decision{Reason: ReasonNotListed}
 	}
@@ -145,6 +163,9 @@ func (a *Allowlist) Decide(t Target) Decision {
 	for _, parent, ok := strings.Cut(t.Host, "."); ok; _, parent, ok = strings.Cut(parent, ".") {
 		v.consider(a.below[parent], t.Port)
 	}
+	if len(a.star) > 0 && public(t.Host) {
+		v.consider(a.star, t.Port)
+	}
 	return v.decision()
 }
 
@@ -158,7 +179,9 @@ func (a *Allowlist) decideAddr(addr netip.Addr, port uint16) Decision {
 	return v.decision()
 }
 
-// verdict collects the rules that name a host, the closest first.
+// verdict collects the rules that name a host, the closest first. Of those that
+// allow the port one with !tcp comes first: who wrote it knows what is spoken
+// there.
 type verdict struct {
 	allowed, named *rule
 }
@@ -168,7 +191,7 @@ func (v *verdict) consider(rules []rule, port uint16) {
 		if v.named == nil {
 			v.named = &rules[i]
 		}
-		if v.allowed == nil && rules[i].ports.contains(port) {
+		if rules[i].ports.contains(port) && (v.allowed == nil || rules[i].opaque && !v.allowed.opaque) {
 			v.allowed = &rules[i]
 		}
 	}
@@ -177,7 +200,7 @@ func (v *verdict) consider(rules []rule, port uint16) {
 func (v *verdict) decision() Decision {
 	switch {
 	case v.allowed != nil:
-		return Decision{Allow: true, Reason: ReasonAllowed, Rule: v.allowed.text}
+		return Decision{Allow: true, Reason: ReasonAllowed, Rule: v.allowed.text, Opaque: v.allowed.opaque}
 	case v.named != nil:
 		return Decision{Reason: ReasonPortNotListed, Rule: v.named.text}
 	}

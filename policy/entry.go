@@ -10,12 +10,14 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// entry is one parsed line of an allowlist: a prefix, or a name.
+// entry is one parsed line of an allowlist: a prefix, a name, or every public
+// name.
 type entry struct {
 	rule
 	prefix   netip.Prefix
 	name     string
 	wildcard bool // name stands for every name below it
+	star     bool
 }
 
 // parseEntry parses one entry of an allowlist. The error names the entry and
@@ -34,6 +36,10 @@ func parseRule(text string) (entry, error) {
 	if err := refuseForm(text); err != nil {
 		return entry{}, err
 	}
+	text, option, hasOption := strings.Cut(text, "!")
+	if hasOption && option != optionTCP {
+		return entry{}, fmt.Errorf("option %q; the only one is !%s, for what is not TLS", "!"+option, optionTCP)
+	}
 	host, portText, hasPort := splitEntry(text)
 	set := ports{list: []uint16{80, 443}}
 	if hasPort {
@@ -43,20 +49,21 @@ func parseRule(text string) (entry, error) {
 		}
 	}
 	e, err := parseHost(host)
-	e.ports = set
+	e.ports, e.opaque = set, hasOption
 	return e, err
 }
 
-// refuseForm refuses the forms that belong to other tools, to later releases or
-// to nothing, each with its own advice.
+// optionTCP ends an entry of a host that doesn't speak TLS.
+const optionTCP = "tcp"
+
+// refuseForm refuses the forms that belong to other tools or to nothing, each
+// with its own advice.
 func refuseForm(text string) error {
 	switch {
 	case text == "":
 		return errors.New("empty; write a name such as api.example.com")
 	case strings.HasPrefix(text, "@"):
-		return errors.New("groups are not supported yet; list their names")
-	case strings.Contains(text, "!"):
-		return errors.New("options such as !tcp are not supported yet; write host:port")
+		return errors.New("a group where none is known; list its entries")
 	case strings.Contains(text, "://"):
 		return errors.New("is a URL; write only its host, or host:port")
 	case strings.Contains(text, "@"):
@@ -151,7 +158,7 @@ func parseName(host string) (entry, error) {
 	rest, wildcard := strings.CutPrefix(host, "*.")
 	switch {
 	case host == "*":
-		return entry{}, errors.New("every name is not supported yet; list the names, or *.example.com for all below one")
+		return entry{star: true}, nil
 	case strings.Contains(rest, "*"):
 		return entry{}, errors.New("a star stands only for whole labels at the beginning; write *.example.com")
 	case strings.HasPrefix(rest, "."):

@@ -1,34 +1,25 @@
-// Package policy says what a container may reach: it reads the request that
-// comes with the container, parses the allowlist, and decides for one target
-// whether it is allowed, and why.
+// Package policy says what a container may reach: it joins the request that
+// comes with the container and the files of administrator and user into one
+// [Policy], parses the allowlist, and decides for one target whether it is
+// allowed, and why.
 //
 // The package is pure. It opens no file, resolves no name and knows no clock;
-// every front end of the proxy asks the same [Allowlist.Decide].
+// every front end of the proxy asks the same [Policy.Decide].
 package policy
 
 import (
-	"fmt"
-	"maps"
+	"encoding/json"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode"
 
 	"eggrun/sandbox"
 )
 
-// keyPrefix begins every annotation that is meant for eggrun.
-const keyPrefix = "eggrun."
-
-// KeyDomains is the annotation that lists what a container may reach, its
-// entries separated by white space or commas.
-const KeyDomains = "eggrun.domains"
-
 // Policy is what one container may reach, with everything decided: annotations,
 // files and defaults are already one. The zero Policy reaches nothing.
 type Policy struct {
-	// Domains are the entries as they were written, for messages and for the
-	// process that parses them again.
+	// Domains are the entries as they were written, groups replaced by their
+	// entries, for messages and for the process that parses them again.
 	Domains []string
 	// Allowlist is Domains, parsed. It is never nil in a Policy from [Resolve].
 	Allowlist *Allowlist `json:"-"`
@@ -44,9 +35,10 @@ type Policy struct {
 	// Inbound is who may connect to the container.
 	Inbound Inbound
 	// Deny and DenyWrite are paths in the container that can't be read and
-	// written, or only not written.
+	// written, or only not written. They are absolute and clean.
 	Deny, DenyWrite []string
-	// AllowSockets are paths of the host on which sockets may be mounted.
+	// AllowSockets are paths of the host on which sockets may be mounted,
+	// absolute and clean.
 	AllowSockets []string
 	// MaskSockets mounts nothing where a socket was asked for, instead of
 	// refusing the container.
@@ -62,13 +54,33 @@ type Policy struct {
 	Transparent bool
 	// KillOnProxyExit ends the container with its sidecar.
 	KillOnProxyExit bool
-	// HostAddresses are addresses that stand for the host and are never dialled.
+	// HostAddresses are addresses that stand for the host and are dialled only
+	// where a rule names them exactly.
 	HostAddresses []netip.Prefix
 	// UpstreamProxy is the URL of a proxy through which everything is dialled,
 	// or empty.
 	UpstreamProxy string
 	// UpstreamFake accepts answers within 198.18.0.0/15 from the resolver.
 	UpstreamFake bool
+	// Profile is the profile that was picked, or empty.
+	Profile string
+	// Unnamed are addresses that a rule of the container names, but its limit
+	// only as part of a prefix: none of them opens an address of the host.
+	Unnamed []netip.Addr
+	// SearchDomains are the domains that the container's resolver appends. No
+	// name below one is public. They come from the network, not from [Resolve].
+	SearchDomains []string
+	// Origins says where each part comes from, in the order of the keys.
+	Origins []Origin
+}
+
+// Origin is one line of a policy and where it was written.
+type Origin struct {
+	// Key is the name of the key in policy.toml, Value one of its values; empty
+	// for an empty list.
+	Key, Value string
+	// From is an annotation, a file with line and section, or default.
+	From string
 }
 
 // Peers is what a container reaches without the proxy.
@@ -112,52 +124,76 @@ const (
 	ProxyEnvOff ProxyEnv = "off"
 )
 
-// Resolve returns the policy that the annotations of config.json ask for, or
-// nil without an error when no annotation is meant for eggrun: such a container
-// is an ordinary one.
-//
-// A key that is present but empty allows nothing. A key that begins with
-// "eggrun." and is not known is an error, in whatever case it is written and
-// with whatever white space around it: a misspelt policy must not become no
-// policy.
-func Resolve(annotations map[string]string) (*Policy, error) {
-	asked := false
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(key)), keyPrefix) {
-			continue
-		}
-		if key != KeyDomains {
-			return nil, fmt.Errorf("annotation %q: unknown key; use %s", key, KeyDomains)
-		}
-		asked = true
+// Wall returns p where it walls the container in, and nil for a policy that
+// says in so many words that there is no wall: of such a one only the paths count.
+func (p *Policy) Wall() *Policy {
+	if p == nil || p.NetworkNeed == sandbox.NetworkFull {
+		return nil
 	}
-	if !asked {
-		return nil, nil
-	}
-	domains := strings.FieldsFunc(annotations[KeyDomains], isSeparator)
-	list, err := ParseAllowlist(domains)
-	if err != nil {
-		return nil, fmt.Errorf("annotation %q: %w", KeyDomains, err)
-	}
-	return &Policy{
-		Domains:     domains,
-		Allowlist:   list,
-		NetworkNeed: sandbox.NetworkNeedFromDomains(domains),
-		Peers:       Peers{OnLink: true},
-		Inbound:     Inbound{All: true},
-		SNI:         SNIMatch,
-		ProxyEnv:    ProxyEnvAuto,
-		Transparent: true,
-	}, nil
+	return p
 }
 
-func isSeparator(r rune) bool { return r == ',' || unicode.IsSpace(r) }
-
-// Decide says whether t may be reached: the verdict of the allowlist, softened
-// where the policy only observes. A nil Policy denies everything.
+// Decide says whether t may be reached: the verdict of the allowlist, where * and
+// observing pass no name below a search domain. A policy that observes allows
+// every public name on every port; the decision then has the reason for which it
+// would have been denied. A nil Policy denies everything.
 func (p *Policy) Decide(t Target) Decision {
 	if p == nil {
 		return Decision{Reason: ReasonNotListed}
 	}
-	return p.Allowlist.Decide(t)
+	d := p.Allowlist.decide(t, p.isPublic)
+	if !d.Allow && p.Observe && t.Port != 0 && !t.Addr.IsValid() && p.isPublic(t.Host) {
+		d.Allow, d.WouldDeny = true, true
+	}
+	return d
+}
+
+// isPublic reports whether name is a public one and not the container's network
+// making one up: with a search domain api.example.com is also asked for as
+// api.example.com.corp.example.
+func (p *Policy) isPublic(name string) bool {
+	return isPublicName(name) && !slices.ContainsFunc(p.SearchDomains, func(domain string) bool { return isBelow(name, domain) })
+}
+
+// VetAddr is the function [VetAddr] with what the policy says of addresses:
+// those of HostAddresses are own ones, Unnamed ones open nothing of the host's,
+// and with UpstreamFake the resolver's answers may lie within 198.18.0.0/15.
+func (p *Policy) VetAddr(addr netip.Addr, port uint16, own ...netip.Addr) Decision {
+	if p == nil {
+		return VetAddr(nil, addr, port)
+	}
+	addr = addr.Unmap()
+	for _, prefix := range p.HostAddresses {
+		if prefix.Contains(addr) {
+			own = append(slices.Clip(own), addr)
+		}
+	}
+	if isOwn(addr, own) && slices.Contains(p.Unnamed, addr) {
+		return Decision{Reason: ReasonNotPublic, Rule: ownAddress(addr).String()}
+	}
+	if p.UpstreamFake && port != 0 && fakePrefix.Contains(addr) {
+		return Decision{Allow: true, Reason: ReasonAllowed, Rule: "upstream-fake"}
+	}
+	return VetAddr(p.Allowlist, addr, port, own...)
+}
+
+// fakePrefix is the range of which proxies with made-up addresses answer, and
+// eggrun's own resolver: RFC 2544 keeps it free.
+var fakePrefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
+
+// UnmarshalJSON reads what encoding/json makes of a Policy, and parses its list
+// again.
+func (p *Policy) UnmarshalJSON(data []byte) error {
+	type plain Policy
+	read := plain{}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	list, err := ParseAllowlist(read.Domains)
+	if err != nil {
+		return err
+	}
+	read.Allowlist = list
+	*p = Policy(read)
+	return nil
 }

@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"eggrun/sandbox"
+)
+
+// word is one value of a setting and where it was written.
+type word struct {
+	text string
+	from string // for messages and [Origin.From]
+}
+
+// setting is what one place says about one key.
+type setting struct {
+	words []word
+	from  string // of the key
+}
+
+// section is what one place says: the annotations of a container, or a table of
+// policy.toml. Keys that it doesn't have are left to what it is laid over.
+type section map[string]setting
+
+// over lays s over base, key by key. Paths that are denied add up. The network
+// belongs to the domains that it was written with: whoever asks for other domains
+// or ports gets the network that they need, and whoever asks for a smaller
+// network loses what needs a larger one.
+func (s section) over(base section) section {
+	out := maps.Clone(base)
+	if out == nil {
+		out = section{}
+	}
+	network, hasNetwork := s[keyNetwork]
+	if hasNetwork {
+		switch need, _ := parseNetwork(network.words); need {
+		case sandbox.NetworkNone, sandbox.NetworkFull:
+			delete(out, keyDomains)
+			delete(out, keyLocalPorts)
+		case sandbox.NetworkLocal:
+			delete(out, keyDomains)
+		}
+	} else if s.has(keyDomains) || s.has(keyLocalPorts) {
+		delete(out, keyNetwork)
+	}
+	for key, value := range s {
+		if key == keyDeny || key == keyDenyWrite {
+			value.words = union(out[key].words, value.words)
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// withDenied returns s with the paths that from denies added to its own.
+func (s section) withDenied(from section) section {
+	denied := section{}
+	for _, key := range []string{keyDeny, keyDenyWrite} {
+		if value, ok := from[key]; ok {
+			denied[key] = value
+		}
+	}
+	return denied.over(s)
+}
+
+func union(a, b []word) []word {
+	out := slices.Clone(a)
+	for _, w := range b {
+		if !slices.ContainsFunc(out, func(o word) bool { return o.text == w.text }) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func (s section) has(key string) bool { _, ok := s[key]; return ok }
+
+// groups are lists of entries by name.
+type groups map[string]setting
+
+// expand replaces @NAME by the entries of the first of the groups that has that
+// name.
+func expand(words []word, all []groups) ([]word, error) {
+	return expandBelow(words, all, nil)
+}
+
+func expandBelow(words []word, all []groups, above []string) ([]word, error) {
+	var out []word
+	for _, w := range words {
+		name, isGroup := strings.CutPrefix(w.text, "@")
+		if !isGroup {
+			out = append(out, w)
+			continue
+		}
+		if slices.Contains(above, name) {
+			return nil, fmt.Errorf("%s: group %s: contains itself", w.from, quoted(w.text))
+		}
+		i := slices.IndexFunc(all, func(g groups) bool { _, ok := g[name]; return ok })
+		if i < 0 {
+			return nil, fmt.Errorf("%s: group %s: unknown; define it under [groups] of policy.toml", w.from, quoted(w.text))
+		}
+		members, err := expandBelow(all[i][name].words, all, append(slices.Clip(above), name))
+		if err != nil {
+			return nil, err
+		}
+		for _, member := range members {
+			if !strings.Contains(member.from, ", for @") {
+				member.from += ", for @" + name
+			}
+			out = append(out, member)
+		}
+	}
+	return out, nil
+}
+
+// build makes a policy of the section. Keys that it doesn't have get their
+// defaults.
+func (s section) build(all []groups) (*Policy, error) {
+	p := &Policy{}
+	for _, k := range keys() {
+		value, ok := s[k.name]
+		if !ok {
+			value = setting{from: fromDefault}
+			for _, text := range k.byDefault {
+				value.words = append(value.words, word{text, fromDefault})
+			}
+		}
+		if k.name == keyDomains {
+			var err error
+			if value.words, err = expand(value.words, all); err != nil {
+				return nil, err
+			}
+		}
+		if err := k.set(p, value.words); err != nil {
+			return nil, err
+		}
+		p.addOrigins(k.name, value)
+	}
+	return p, p.settleNetwork(s[keyNetwork])
+}
+
+const fromDefault = "default"
+
+func (p *Policy) addOrigins(key string, value setting) {
+	if key == keyNetwork {
+		return // settleNetwork does
+	}
+	if len(value.words) == 0 {
+		p.Origins = append(p.Origins, Origin{Key: key, From: value.from})
+	}
+	for _, w := range value.words {
+		p.Origins = append(p.Origins, Origin{Key: key, Value: w.text, From: w.from})
+	}
+}
+
+// settleNetwork derives the network from the domains and ports, or makes sure
+// that they agree with what was written.
+func (p *Policy) settleNetwork(written setting) error {
+	need := networkNeed(p.Domains)
+	if len(p.LocalPorts) > 0 {
+		need = max(need, sandbox.NetworkLocal)
+	}
+	from := "follows from the domains"
+	if len(written.words) > 0 {
+		want, err := parseNetwork(written.words)
+		if err != nil {
+			return err
+		}
+		from = written.words[0].from
+		switch {
+		case want == sandbox.NetworkFull && need != sandbox.NetworkNone:
+			return fmt.Errorf("%s: full means no wall, but domains or ports are listed; drop one of them", from)
+		case want < need:
+			return fmt.Errorf("%s: %s, but the domains and ports need %s; drop one of them", from, want, need)
+		}
+		need = want
+	}
+	p.NetworkNeed = need
+	p.Origins = slices.Insert(p.Origins, 0, Origin{Key: keyNetwork, Value: need.String(), From: from})
+	return nil
+}
+
+// networkNeed is [sandbox.NetworkNeedFromDomains], but * needs the wall: it is
+// every public name, and not everything.
+func networkNeed(domains []string) sandbox.NetworkNeed {
+	hosts := make([]string, len(domains))
+	for i, entry := range domains {
+		hosts[i], _, _ = strings.Cut(entry, "!")
+	}
+	return min(sandbox.NetworkNeedFromDomains(hosts), sandbox.NetworkHTTPS)
+}
+
+func quoted(s string) string { return strconv.Quote(clip(s)) }
