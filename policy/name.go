@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"golang.org/x/net/publicsuffix"
 )
 
 // Naming is how a policy names a host, whatever the port: what a resolver, which
@@ -16,7 +14,7 @@ const (
 	// Unnamed: the policy reaches the host on no port.
 	Unnamed Naming = iota
 	// NamedByStar: only "*", or observing, lets the host pass. Such a name is
-	// public: it has a public suffix and is none of .local, .internal and .arpa.
+	// public: see [ParseAllowlist].
 	NamedByStar
 	// Named: a rule names the host, or what it is below.
 	Named
@@ -31,7 +29,7 @@ func (p *Policy) Naming(host string) Naming {
 	if p.Allowlist.names(host) {
 		return Named
 	}
-	if !isPublicName(host) {
+	if !p.isPublic(host) {
 		return Unnamed
 	}
 	// The port matters for the verdict, but not for whether there is one: a rule
@@ -67,17 +65,4 @@ func (a *Allowlist) ExactNames() []string {
 	}
 	names := slices.Sorted(maps.Keys(a.exact))
 	return slices.DeleteFunc(names, func(name string) bool { return name == localhost })
-}
-
-// isPublicName reports whether host lies below a public suffix that belongs to
-// the Internet. A cluster's and a home's names do not: local (RFC 6762), internal
-// (ICANN, 2024), arpa (home.arpa, RFC 8375), and whatever no list has.
-func isPublicName(host string) bool {
-	labels := strings.Split(host, ".")
-	if len(labels) < 2 || slices.Contains([]string{"local", "internal", "arpa"}, labels[len(labels)-1]) {
-		return false
-	}
-	// What is neither ICANN's nor has a dot comes from the list's implicit "*".
-	suffix, icann := publicsuffix.PublicSuffix(host)
-	return icann || strings.Contains(suffix, ".")
 }

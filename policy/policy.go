@@ -64,9 +64,9 @@ type Policy struct {
 	UpstreamFake bool
 	// Profile is the profile that was picked, or empty.
 	Profile string
-	// Unnamed are addresses that a rule of the container names, but its limit
+	// UnnamedAddrs are addresses that a rule of the container names, but its limit
 	// only as part of a prefix: none of them opens an address of the host.
-	Unnamed []netip.Addr
+	UnnamedAddrs []netip.Addr
 	// SearchDomains are the domains that the container's resolver appends. No
 	// name below one is public. They come from the network, not from [Resolve].
 	SearchDomains []string
@@ -156,7 +156,7 @@ func (p *Policy) isPublic(name string) bool {
 }
 
 // VetAddr is the function [VetAddr] with what the policy says of addresses:
-// those of HostAddresses are own ones, Unnamed ones open nothing of the host's,
+// those of HostAddresses are own ones, UnnamedAddrs open nothing of the host's,
 // and with UpstreamFake the resolver's answers may lie within 198.18.0.0/15.
 func (p *Policy) VetAddr(addr netip.Addr, port uint16, own ...netip.Addr) Decision {
 	if p == nil {
@@ -168,7 +168,7 @@ func (p *Policy) VetAddr(addr netip.Addr, port uint16, own ...netip.Addr) Decisi
 			own = append(slices.Clip(own), addr)
 		}
 	}
-	if isOwn(addr, own) && slices.Contains(p.Unnamed, addr) {
+	if isOwn(addr, own) && slices.Contains(p.UnnamedAddrs, addr) {
 		return Decision{Reason: ReasonNotPublic, Rule: ownAddress(addr).String()}
 	}
 	if p.UpstreamFake && port != 0 && fakePrefix.Contains(addr) {

@@ -320,7 +320,7 @@ func TestPolicyVetAddr(t *testing.T) {
 		HostAddresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("8.8.8.0/24"), netip.MustParsePrefix("203.0.113.9/32")},
 	}
 	limited, faking := *p, *p
-	limited.Unnamed = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("127.0.0.1")}
+	limited.UnnamedAddrs = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("127.0.0.1")}
 	faking.UpstreamFake = true
 	for _, tt := range []struct {
 		addr                     string

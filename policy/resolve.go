@@ -236,7 +236,7 @@ func (c *choosing) finish(p *Policy) {
 		p.UpstreamFake = p.UpstreamFake || file.upstreamFake && file == c.outermost()
 		p.Origins = append(p.Origins, file.origins...)
 	}
-	p.Unnamed = c.unnamed(p)
+	p.UnnamedAddrs = c.unnamed(p)
 }
 
 // unnamed returns the addresses that p names and one of its bounds doesn't: a
@@ -249,7 +249,7 @@ func (c *choosing) unnamed(p *Policy) []netip.Addr {
 		if !r.prefix.IsSingleIP() || slices.Contains(out, addr) {
 			continue
 		}
-		if slices.ContainsFunc(c.bounds, func(b bound) bool { return b.Wall() != nil && !b.Allowlist.names(addr) }) {
+		if slices.ContainsFunc(c.bounds, func(b bound) bool { return b.Wall() != nil && !b.Allowlist.namesAddr(addr) }) {
 			out = append(out, addr)
 		}
 	}

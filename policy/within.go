@@ -163,7 +163,7 @@ func opens(a, b netip.Prefix) bool {
 	return !lost(nat64) && !slices.ContainsFunc(specials(), func(row special) bool { return lost(row.prefix) })
 }
 
-// names reports whether a rule names addr and nothing else.
-func (a *Allowlist) names(addr netip.Addr) bool {
+// namesAddr reports whether a rule names addr and nothing else.
+func (a *Allowlist) namesAddr(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.addrs, func(r addrRule) bool { return r.prefix.IsSingleIP() && r.prefix.Addr() == addr })
 }
