@@ -68,7 +68,7 @@ func parseAnnotations(annotations map[string]string) (*request, error) {
 			fields = []string{strings.TrimSpace(value)}
 		}
 		for _, field := range fields {
-			s.words = append(s.words, word{field, from})
+			s.words = append(s.words, word{text: field, from: from})
 		}
 		r.section[short] = s
 	}

@@ -139,7 +139,7 @@ func (f *File) profileNames() []string { return slices.Sorted(maps.Keys(f.profil
 func (f *File) check() error {
 	all := []groups{f.groups}
 	for _, name := range slices.Sorted(maps.Keys(f.groups)) {
-		words, err := expand([]word{{"@" + name, f.groups[name].from}}, all)
+		words, err := expand([]word{{text: "@" + name, from: f.groups[name].from}}, all)
 		if err == nil {
 			err = setDomains(&Policy{}, words)
 		}

@@ -82,7 +82,7 @@ func choice(set func(p *Policy, value string), names ...string) func(*Policy, []
 			return err
 		}
 		if !slices.Contains(names, w.text) {
-			return fmt.Errorf("%s: value %s; want %s", w.from, quoted(w.text), strings.Join(names, ", "))
+			return w.errorf("value %s; want %s", quoted(w.text), strings.Join(names, ", "))
 		}
 		set(p, w.text)
 		return nil
@@ -108,7 +108,7 @@ func parseNetwork(words []word) (sandbox.NetworkNeed, error) {
 			return need, nil
 		}
 	}
-	return 0, fmt.Errorf("%s: value %s; want none, local, https, full", w.from, quoted(w.text))
+	return 0, w.errorf("value %s; want none, local, https, full", quoted(w.text))
 }
 
 func setDomains(p *Policy, words []word) error {
@@ -116,7 +116,7 @@ func setDomains(p *Policy, words []word) error {
 	for _, w := range words {
 		e, err := parseEntry(w.text)
 		if err != nil {
-			return fmt.Errorf("%s: %w", w.from, err)
+			return w.errorf("%w", err)
 		}
 		p.Domains = append(p.Domains, w.text)
 		p.Allowlist.add(e)
@@ -131,12 +131,12 @@ func setPeers(p *Policy, words []word) error {
 			p.Peers.OnLink = true
 		case "none":
 			if len(words) > 1 {
-				return fmt.Errorf("%s: none beside other values; drop one of them", w.from)
+				return w.errorf("none beside other values; drop one of them")
 			}
 		default:
 			prefix, err := parseNet(w.text)
 			if err != nil {
-				return fmt.Errorf("%s: value %s: %w; or write on-link or none", w.from, quoted(w.text), err)
+				return w.errorf("value %s: %w; or write on-link or none", quoted(w.text), err)
 			}
 			p.Peers.Prefixes = append(p.Peers.Prefixes, prefix)
 		}
@@ -149,7 +149,7 @@ func setInbound(p *Policy, words []word) error {
 		switch w.text {
 		case "all", "none":
 			if len(words) > 1 {
-				return fmt.Errorf("%s: %s beside other values; drop one of them", w.from, w.text)
+				return w.errorf("%s beside other values; drop one of them", w.text)
 			}
 			p.Inbound.All = w.text == "all"
 		case "on-link":
@@ -157,7 +157,7 @@ func setInbound(p *Policy, words []word) error {
 		default:
 			port, err := parsePort(w.text)
 			if err != nil {
-				return fmt.Errorf("%s: %w, or all, on-link or none", w.from, err)
+				return w.errorf("%w, or all, on-link or none", err)
 			}
 			p.Inbound.Ports = append(p.Inbound.Ports, port)
 		}
@@ -171,7 +171,7 @@ func parseWords[T any](words []word, parse func(string) (T, error)) ([]T, error)
 	for _, w := range words {
 		value, err := parse(w.text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.from, err)
+			return nil, w.errorf("%w", err)
 		}
 		out = append(out, value)
 	}

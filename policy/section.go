@@ -14,6 +14,16 @@ import (
 type word struct {
 	text string
 	from string // for messages and [Origin.From]
+	key  string // for messages, where from doesn't say it
+}
+
+// errorf returns an error about the word.
+func (w word) errorf(format string, args ...any) error {
+	from := w.from
+	if w.key != "" {
+		from += ": " + w.key
+	}
+	return fmt.Errorf("%s: %w", from, fmt.Errorf(format, args...))
 }
 
 // setting is what one place says about one key.
@@ -97,11 +107,11 @@ func expandBelow(words []word, all []groups, above []string) ([]word, error) {
 			continue
 		}
 		if slices.Contains(above, name) {
-			return nil, fmt.Errorf("%s: group %s: contains itself", w.from, quoted(w.text))
+			return nil, w.errorf("group %s: contains itself", quoted(w.text))
 		}
 		i := slices.IndexFunc(all, func(g groups) bool { _, ok := g[name]; return ok })
 		if i < 0 {
-			return nil, fmt.Errorf("%s: group %s: unknown; define it under [groups] of policy.toml", w.from, quoted(w.text))
+			return nil, w.errorf("group %s: unknown; define it under [groups] of policy.toml", quoted(w.text))
 		}
 		members, err := expandBelow(all[i][name].words, all, append(slices.Clip(above), name))
 		if err != nil {
@@ -126,7 +136,7 @@ func (s section) build(all []groups) (*Policy, error) {
 		if !ok {
 			value = setting{from: fromDefault}
 			for _, text := range k.byDefault {
-				value.words = append(value.words, word{text, fromDefault})
+				value.words = append(value.words, word{text: text, from: fromDefault})
 			}
 		}
 		if k.name == keyDomains {
@@ -170,14 +180,14 @@ func (p *Policy) settleNetwork(written setting) error {
 		if err != nil {
 			return err
 		}
-		from = written.words[0].from
+		w := written.words[0]
 		switch {
 		case want == sandbox.NetworkFull && need != sandbox.NetworkNone:
-			return fmt.Errorf("%s: full means no wall, but domains or ports are listed; drop one of them", from)
+			return w.errorf("full means no wall, but domains or ports are listed; drop one of them")
 		case want < need:
-			return fmt.Errorf("%s: %s, but the domains and ports need %s; drop one of them", from, want, need)
+			return w.errorf("%s, but the domains and ports need %s; drop one of them", want, need)
 		}
-		need = want
+		need, from = want, w.from
 	}
 	p.NetworkNeed = need
 	p.Origins = slices.Insert(p.Origins, 0, Origin{Key: keyNetwork, Value: need.String(), From: from})

@@ -80,7 +80,10 @@ func ParseFile(path string, data []byte) (*File, error) {
 	if err := r.parser.Error(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return r.file, r.file.check()
+	if err := r.file.check(); err != nil {
+		return nil, err
+	}
+	return r.file, nil
 }
 
 // checkTOML makes sure that data is TOML: what follows looks at one line at a
@@ -231,13 +234,13 @@ func (r *fileReader) setTop(key string, v value) (err error) {
 		if v.kind != unstable.String {
 			return errors.New("upstream-proxy: want a string")
 		}
-		words = []word{{"set", r.from(v.line)}} // it may have a password in it
+		words = []word{{text: "set", from: r.from(v.line)}} // it may have a password in it
 		if f.upstreamProxy, err = parseUpstream(v.text); err != nil {
 			err = fmt.Errorf("upstream-proxy: %w", err)
 		}
 	case "upstream-fake":
 		f.upstreamFake, err = boolean(key, v)
-		words = []word{{v.text, r.from(v.line)}}
+		words = []word{{text: v.text, from: r.from(v.line)}}
 	default:
 		err = fmt.Errorf("key %s: unknown before the first section; the keys are trusted-annotations, host-addresses, upstream-proxy and upstream-fake", quoted(key))
 	}
@@ -288,7 +291,7 @@ func (r *fileReader) words(v value, booleans bool) ([]word, error) {
 			}
 			item.text = map[string]string{"true": "on", "false": "off"}[item.text]
 		}
-		words = append(words, word{item.text, r.from(item.line)})
+		words = append(words, word{text: item.text, from: r.from(item.line)})
 	}
 	return words, nil
 }
@@ -311,6 +314,9 @@ func (r *fileReader) setKey(s section, name string, v value) error {
 	words, err := r.words(v, k.single)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	for i := range words {
+		words[i].key = name
 	}
 	s[name] = setting{words, r.from(r.line)}
 	return nil
