@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,54 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"eggrun/internal/need"
 	"eggrun/sandbox"
 
 	"golang.org/x/sys/unix"
 )
-
-// childEnv names the test that the test binary is the isolated child for.
-const childEnv = "EGGRUN_INSIDE_TEST_CHILD"
-
-// isolated runs the calling test once more, in a child process with a network
-// namespace of its own, and passes its verdict on. It is true in that child.
-func isolated(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(childEnv) == t.Name() {
-		return true
-	}
-	need.That(t, "root", func() error {
-		if os.Geteuid() != 0 {
-			return os.ErrPermission
-		}
-		return nil
-	})
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$")
-	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), "GORACE=atexit_sleep_ms=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil:
-		t.Fatalf("isolated child: %v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("isolated child: %s", out)
-	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
-		t.Fatalf("isolated child did not run the test:\n%s", out)
-	}
-	return false
-}
-
-// ip calls ip(8) in this network namespace.
-func ip(t *testing.T, args ...string) {
-	t.Helper()
-	need.That(t, "ip "+strings.Join(args, " "), func() error {
-		out, err := exec.Command("ip", args...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
-}
 
 // wantGap needs err to be an EnforcementError with exactly this text.
 func wantGap(t *testing.T, err error, want string) {

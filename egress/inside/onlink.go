@@ -70,7 +70,7 @@ func only(ranges []addrRange, isFamily func(netip.Addr) bool) (some []addrRange)
 var never = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), loopback4, FakeRange,
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
-	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("::/96"), linkLocal6, netip.MustParsePrefix("ff00::/8"),
 }
 
 // Longer prefixes than these are a container's network; shorter ones are half

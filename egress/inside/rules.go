@@ -15,8 +15,9 @@ import (
 var FakeRange = netip.MustParsePrefix("198.18.0.0/15")
 
 var (
-	loopback4 = netip.MustParsePrefix("127.0.0.0/8")
-	loopback6 = netip.MustParseAddr("::1")
+	loopback4  = netip.MustParsePrefix("127.0.0.0/8")
+	loopback6  = netip.MustParseAddr("::1")
+	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 	// dockerResolver is where docker's containers ask; docker itself listens on
 	// some other port of it and redirects there.
 	dockerResolver = netip.MustParseAddr("127.0.0.11")
@@ -78,6 +79,8 @@ func (w *Wall) redirects(s *sets) (rules []match) {
 	}
 	tcp := protocol(unix.IPPROTO_TCP)
 	return append(rules,
+		// A socket that is bound to its interface would go on sending there.
+		rule(to.in(linkLocal6), accept()),
 		rule(to.in(FakeRange), tcp, redirect(TransparentPort)),
 		rule(to.inSet(s.peers4, true), tcp, to.local(expr.CmpOpNeq), redirect(TransparentPort)),
 		rule(to.inSet(s.peers6, true), tcp, to.local(expr.CmpOpNeq), redirect(TransparentPort)))

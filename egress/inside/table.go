@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"reflect"
 	"slices"
 
@@ -105,57 +104,32 @@ func addSet(conn *nftables.Conn, set *nftables.Set, ranges []addrRange) error {
 	return nil
 }
 
-// hasTable tells whether the calling thread's network namespace has a table of
-// eggrun's, whatever is in it.
-func hasTable() (bool, error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return false, fmt.Errorf("nftables: %w", err)
-	}
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		err = tablesError(err)
-		if errors.Is(err, errNoTables) || errors.Is(err, os.ErrNotExist) {
-			return false, nil
-		}
-		return false, err
-	}
-	for _, t := range tables {
-		if t.Name == tableName {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // isComplete tells whether the table of the calling thread's network namespace
 // has every chain and rule of the wall, in order. What is in its sets was
-// decided at start.
-func (w *Wall) isComplete() (bool, error) {
+// decided at start. Where that can't be found out it is not; installing the
+// table will say why.
+func (w *Wall) isComplete() bool {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		return false, tablesError(err)
+		return false
 	}
 	defer conn.CloseLasting()
 	there, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
-		return false, tablesError(err)
+		return false
 	}
 	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 	for _, c := range w.chains(newSets(table)) {
 		i := slices.IndexFunc(there, func(o *nftables.Chain) bool { return o.Table.Name == tableName && o.Name == c.name })
 		if i < 0 || !c.is(there[i]) {
-			return false, nil
+			return false
 		}
 		rules, err := conn.GetRules(table, there[i])
-		if err != nil {
-			return false, tablesError(err)
-		}
-		if !slices.EqualFunc(c.rules, rules, match.is) {
-			return false, nil
+		if err != nil || !slices.EqualFunc(c.rules, rules, match.is) {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // is tells whether the kernel has this chain, rules aside.

@@ -36,6 +36,9 @@ type Wall struct {
 	// Host are the addresses of the host, of every interface, which are nobody's
 	// peer; see [Addresses].
 	Host []netip.Addr
+	// New says that the namespace was made for this container, so that nobody
+	// can have a socket in it.
+	New bool
 }
 
 // Build makes the wall in the calling thread's network namespace and returns the
@@ -50,52 +53,70 @@ type Wall struct {
 // open connections already, a port that is taken, and, for a kernel without
 // nftables, a way out.
 func Build(w *Wall) (*Sockets, error) {
-	has, err := hasTable()
-	if err != nil {
-		return nil, err
-	}
-	if !has {
-		// Connections that are older than the table pass it by.
+	return w.build(func() error { return w.install(merge(named(w.Peers.Prefixes)), nil) })
+}
+
+// build is [Build] with the way to install the table.
+func (w *Wall) build(install func() error) (*Sockets, error) {
+	complete := w.isComplete()
+	if !complete && !w.New {
+		// Connections that are older than the table would pass it by.
 		if err := checkUnused(); err != nil {
 			return nil, err
 		}
 	}
-	tables := true
-	err = w.install(named(w.Peers.Prefixes), nil)
+	// From here on nothing leaves, before anything can be asked for. A wall that
+	// stands keeps its peers: its members are running, and only their sidecar
+	// is gone.
+	var err error
+	if !complete {
+		err = install()
+	}
+	tables := err == nil
 	if errors.Is(err, errNoTables) {
-		tables, err = false, CheckClosed()
+		err = CheckClosed()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := LoopbackUp(); err != nil {
+	if err := setUpLoopback(); err != nil {
 		return nil, err
-	}
-	if err := linux.AddLocalRoute(FakeRange, loopbackIndex); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("route to %s: %w", FakeRange, err)
 	}
 	return w.open(tables)
 }
 
+// setUpLoopback brings lo up and the addresses of the resolver onto it.
+func setUpLoopback() error {
+	if err := LoopbackUp(); err != nil {
+		return err
+	}
+	if err := linux.AddLocalRoute(FakeRange, loopbackIndex); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("route to %s: %w", FakeRange, err)
+	}
+	return nil
+}
+
 // Recheck makes sure, when a program is about to be started in it, that the
 // wall stands in the calling thread's network namespace, and puts up what is
-// missing, in one transaction.
+// missing, in one transaction. What was walled before is not believed.
 //
 // At a container's start, when the engine has added its interfaces, it also
 // finds out who is on-link. Nobody becomes a peer later: not by an interface
 // that is added to a running container.
 func Recheck(w *Wall, atStart bool) error {
-	if !atStart {
-		complete, err := w.isComplete()
-		if complete || err != nil {
-			return err
-		}
-	}
-	peers, inbound, err := w.onLink()
+	peers, inbound := merge(named(w.Peers.Prefixes)), []addrRange(nil)
+	err := setUpLoopback()
 	if err != nil {
 		return err
 	}
-	err = w.install(peers, inbound)
+	if atStart {
+		peers, inbound, err = w.onLink()
+	} else if w.isComplete() {
+		return nil
+	}
+	if err == nil {
+		err = w.install(peers, inbound)
+	}
 	if errors.Is(err, errNoTables) {
 		return CheckClosed()
 	}
