@@ -133,6 +133,9 @@ func newWorld(t *testing.T, routes bool) *world {
 	if routes {
 		container = append(container, "route add default via 10.77.0.1", "-6 route add default via fd77::1")
 	}
+	// Duplicate address detection would take a second.
+	setSysctl(t, "ipv6/conf/default/accept_dad", "0")
+	w.inside(func() error { return writeSysctl("ipv6/conf/default/accept_dad", "0") })
 	for _, line := range host {
 		ip(t, strings.Fields(line)...)
 	}
