@@ -22,7 +22,9 @@ const guardNewest = 466
 //
 //   - socket(2) and socketpair(2) of families other than AF_UNIX, AF_INET,
 //     AF_INET6 and AF_NETLINK, which the network namespace may not confine:
-//     EAFNOSUPPORT, as if the kernel had no such family.
+//     EAFNOSUPPORT, as if the kernel had no such family. The same for the two
+//     that go by the name of AF_INET: AF_PACKET as SOCK_PACKET, and AF_SMC, which
+//     leaves TCP for RDMA, as IPPROTO_SMC.
 //   - New namespaces and mounts, looking into other processes, kernel-wide
 //     state, and typing into the terminal (TIOCSTI, TIOCLINUX): EPERM.
 //   - What a filter cannot look into, because the arguments lie in memory:
@@ -116,6 +118,10 @@ const (
 		unix.CLONE_SIGHAND | unix.CLONE_THREAD
 )
 
+// socketTypes is SOCK_TYPE_MASK of the kernel: the other bits of a socket's type
+// are flags.
+const socketTypes = 0xf
+
 // guardProfile writes the guard as a profile for goarch.
 //
 // The kernel cuts families, clone flags and ioctl commands to 32 bits, while a
@@ -144,6 +150,8 @@ func guardProfile(goarch string) (*specs.LinuxSeccomp, error) {
 			deny(&eperm, nil, guardEPERM...),
 			deny(&enosys, nil, guardENOSYS...),
 			deny(&eafnosupport, noneOf(0, guardFamilies), "socket", "socketpair"),
+			deny(&eafnosupport, []specs.LinuxSeccompArg{masked(1, socketTypes, unix.SOCK_PACKET)}, "socket", "socketpair"),
+			deny(&eafnosupport, []specs.LinuxSeccompArg{masked(2, 0xffffffff, unix.IPPROTO_SMC)}, "socket", "socketpair"),
 			deny(&eperm, anyBit(cloneFlags, namespaces), "clone"),
 			deny(&eperm, append(anyBit(0, ^uint32(unshareable)), upper), "unshare"),
 			deny(&eperm, []specs.LinuxSeccompArg{

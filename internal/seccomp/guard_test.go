@@ -148,6 +148,20 @@ func TestGuardArguments(t *testing.T) {
 	for _, family := range []uint64{0xffffffff, 1 << 31, 1<<31 | unix.AF_INET, 1<<16 | unix.AF_UNIX} {
 		add(retErrno(unix.EAFNOSUPPORT), "socket", family)
 	}
+	// What goes by the name of a family that is on the list.
+	for kind := range uint64(16) {
+		want := map[bool]uint32{true: retErrno(unix.EAFNOSUPPORT), false: unix.SECCOMP_RET_ALLOW}[kind == unix.SOCK_PACKET]
+		for _, flags := range []uint64{0, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, high} {
+			add(want, "socket", unix.AF_INET, kind|flags, 0)
+		}
+	}
+	for _, protocol := range []uint64{unix.IPPROTO_SMC, unix.IPPROTO_SMC | high} {
+		add(retErrno(unix.EAFNOSUPPORT), "socket", unix.AF_INET, 1, protocol)
+		add(retErrno(unix.EAFNOSUPPORT), "socket", unix.AF_INET6, 1, protocol)
+	}
+	for _, protocol := range []uint64{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_MPTCP, unix.IPPROTO_SMC + 1} {
+		add(unix.SECCOMP_RET_ALLOW, "socket", unix.AF_INET, 1, protocol)
+	}
 	for bit := range 32 {
 		flag := uint64(1) << bit
 		want := uint32(unix.SECCOMP_RET_ALLOW)
@@ -250,6 +264,8 @@ func TestGuardStopsAttacks(t *testing.T) {
 	attacks := []attack{
 		{"packet socket", n(unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW, 0), unix.EAFNOSUPPORT},
 		{"packet socket, upper half", n(unix.SYS_SOCKET, high(unix.AF_PACKET), unix.SOCK_RAW, 0), unix.EAFNOSUPPORT},
+		{"packet socket, old", n(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_PACKET, 0), unix.EAFNOSUPPORT},
+		{"SMC", n(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SMC), unix.EAFNOSUPPORT},
 		{"vsock", n(unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM, 0), unix.EAFNOSUPPORT},
 		{"io_uring", n(unix.SYS_IO_URING_SETUP, 0, 0), unix.ENOSYS},
 		{"io_uring_register", n(unix.SYS_IO_URING_REGISTER, bad, 0), unix.ENOSYS},
