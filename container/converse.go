@@ -178,7 +178,9 @@ func (c *creation) finish() error {
 			return err
 		}
 	}
-	if err := c.dir.SaveExec(newExecBase(c.process, c.plan, c.filters)); err != nil {
+	base := newExecBase(c.process, c.plan, c.filters)
+	base.Policy = c.policy
+	if err := c.dir.SaveExec(base); err != nil {
 		return err
 	}
 	c.socket.Close()

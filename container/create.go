@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,6 +159,9 @@ func (c *creation) decide() error {
 		if err := egress.Prepare(c.plan); err != nil {
 			return err
 		}
+		if err := egress.Confine(c.plan, c.policy, surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)); err != nil {
+			return err
+		}
 		if err := checkNetDevices(c.plan.NetDevices); err != nil {
 			return err
 		}
@@ -172,6 +176,16 @@ func (c *creation) decide() error {
 		return err
 	}
 	return checkFresh(c.cgroup)
+}
+
+// surroundings are for [egress.Confine]. Where the program has a terminal it gets
+// none of the caller's standard streams.
+func surroundings(process *spec.Process, preserve []int, cgroupManager string) egress.Surroundings {
+	fds := slices.Clone(preserve)
+	if process == nil || !process.Terminal {
+		fds = append([]int{0, 1, 2}, fds...)
+	}
+	return egress.Surroundings{FDs: fds, DevicesOpen: cgroupManager == ManagerDisabled}
 }
 
 // checkConsole tells whether somebody takes the terminal that is wanted, and

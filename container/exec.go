@@ -12,6 +12,7 @@ import (
 	"eggrun/internal/seccomp"
 	"eggrun/internal/state"
 	"eggrun/internal/syncsocket"
+	"eggrun/policy"
 	"eggrun/spec"
 
 	"github.com/opencontainers/cgroups"
@@ -29,6 +30,8 @@ type execBase struct {
 	// Agent says who is told of what the filters hand over, and nothing else
 	// of linux.seccomp; nil for nobody.
 	Agent *specs.LinuxSeccomp `json:"agent,omitempty"`
+	// Policy is nil for a container without one.
+	Policy *policy.Policy `json:"policy,omitempty"`
 }
 
 func newExecBase(process *specs.Process, plan *spec.Plan, filters []*seccomp.Filter) *execBase {
@@ -129,6 +132,10 @@ func (x *execution) decide() error {
 	dropProfile(plan, linux.HasAppArmor())
 	if x.state.Walled {
 		egress.PrepareExec(plan)
+		around := surroundings(planned, x.options.Preserve, x.state.Cgroup.Manager)
+		if err := egress.ConfineExec(planned, x.state.Init.PID, x.base.Policy, around); err != nil {
+			return err
+		}
 	}
 	return checkConsole(planned.Terminal, x.options.Console != nil, x.options.ConsoleOptional)
 }

@@ -16,31 +16,21 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/sandbox"
 	"eggrun/spec"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Prepare makes the plan of a container with a policy: where its proxy listens
-// and the environment that says so. A container that shares the caller's network
-// or processes, or into which a socket of the host is mounted, is an
-// [sandbox.EnforcementError].
+// and the environment that says so. A container that shares the host's network is
+// an [sandbox.EnforcementError]. See [Confine] for all else that leads out.
 func Prepare(plan *spec.Plan) error {
-	path, ok := plan.HasNamespace(specs.NetworkNamespace)
-	host := !ok
-	if path != "" {
-		var err error
-		if host, err = isOwnNamespace(path, "net"); err != nil {
-			return fmt.Errorf("network namespace: %w", err)
-		}
+	host, err := isHostNetwork(plan)
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
 	}
 	if host {
 		return &sandbox.EnforcementError{
 			Gaps:     []string{"domains: host network requested"},
 			Platform: "run with --network none",
 		}
-	}
-	if err := checkOtherWays(plan); err != nil {
-		return err
 	}
 	plan.Config.ProxyPort = inside.Port
 	if plan.Process != nil {

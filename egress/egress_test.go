@@ -96,7 +96,7 @@ func TestPrepare(t *testing.T) {
 		}
 	}
 	err := Prepare(&spec.Plan{Namespaces: network("/none/such")})
-	if want := "network namespace: open /none/such: no such file or directory"; fmt.Sprint(err) != want {
+	if want := "network namespace: stat /none/such: no such file or directory"; fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	plan := &spec.Plan{Namespaces: network(""), Hostname: "web1", Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
@@ -117,7 +117,7 @@ func TestOtherNamespace(t *testing.T) {
 	t.Parallel()
 	need.Root(t)
 	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,20 @@
 package egress
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"eggrun/policy"
 	"eggrun/sandbox"
 	"eggrun/spec"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // TestWayOut has each kind of mount that leads to a process of the host, and
@@ -59,30 +63,120 @@ func TestWayOut(t *testing.T) {
 		{file, ""},
 		{filepath.Join(dir, "far"), ""}, // deeper than is looked
 		{filepath.Join(dir, "missing"), ""},
-		{"/dev/null", ""},
+		{"/proc", "processes of the host"},
+		{"/proc/self/", "processes of the host"},
+		{"/proc/self/root", services},
+		{"/proc/self/root/run", services},
+		{"/proc/uptime", ""},
+		{"/dev", "the devices of the host"},
+		{"/dev/pts", "a terminal of the host"},
+		{"/dev/shm", ""},
 	} {
-		got, err := wayOut(tt.source)
-		if err != nil || tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q, %v, want %q", tt.source, got, err, tt.want)
+		got, err := (&wayFinder{devices: readDeviceNames()}).wayOut(tt.source)
+		if err != nil || (got == nil) != (tt.want == "") || got != nil && !strings.Contains(got.what, tt.want) {
+			t.Errorf("%s: %+v, %v, want %q", tt.source, got, err, tt.want)
 		}
 	}
 }
 
-func TestOtherWays(t *testing.T) {
+
+// TestAllowSockets names each of the ways in the policy, by any of its paths.
+func TestAllowSockets(t *testing.T) {
 	t.Parallel()
-	own := []spec.Namespace{{Type: specs.PIDNamespace}}
-	run := spec.Mount{Mount: sandbox.Mount{Source: "/run", Target: "/host"}}
-	tmpfs := spec.Mount{Mount: sandbox.Mount{Source: "/run", Target: "/run"}, Type: "tmpfs"}
-	for what, plan := range map[string]*spec.Plan{
-		"no pid namespace": {},
-		"the caller's":     {Namespaces: []spec.Namespace{{Type: specs.PIDNamespace, Path: "/proc/self/ns/pid"}}},
-		"a mount":          {Namespaces: own, Mounts: []spec.Mount{tmpfs, run}},
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		allowed, source string
+		want            bool
+	}{
+		{"", socket, false},
+		{socket, socket, true},
+		{socket, dir, true},
+		{link + "/s", dir, true},
+		{socket, link + "/s", true},
+		{dir, dir, true},
+		{dir, link, true},
+		{dir, socket, false}, // a directory is named for what it has
+		{socket + "2", socket, false},
+		{"/run", "/run", true},
+		{"/run", "/", false},
 	} {
-		if err := checkOtherWays(plan); err == nil || !strings.Contains(err.Error(), "cannot enforce domains: ") {
-			t.Errorf("%s: %v", what, err)
+		way, err := (&wayFinder{allowed: []string{tt.allowed}, devices: readDeviceNames()}).wayOut(tt.source)
+		if err != nil || (way == nil) != tt.want {
+			t.Errorf("%s with %q: %+v, %v, want allowed %v", tt.source, tt.allowed, way, err, tt.want)
 		}
 	}
-	if err := checkOtherWays(&spec.Plan{Namespaces: own, Mounts: []spec.Mount{tmpfs}}); err != nil {
+}
+
+func TestMaskSockets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	bind := func(source string) spec.Mount {
+		return spec.Mount{Mount: sandbox.Mount{Source: source, Target: "/x"}}
+	}
+	tmpfs := spec.Mount{Mount: sandbox.Mount{Source: "/run", Target: "/run"}, Type: "tmpfs"}
+	plan := &spec.Plan{Rootfs: t.TempDir()}
+	plan.SetMounts([]spec.Mount{tmpfs, bind(dir + "/s"), bind("/dev/shm")})
+	if err := Confine(plan, &policy.Policy{}, Surroundings{}); err == nil {
+		t.Error("a socket passes")
+	}
+	plan.Namespaces = ownNamespaces
+	if err := Confine(plan, &policy.Policy{MaskSockets: true}, Surroundings{}); err != nil {
 		t.Error(err)
+	}
+	if len(plan.Mounts) != 2 || len(plan.Config.Mounts) != 1 || plan.Config.Mounts[0].Source != "/dev/shm" {
+		t.Errorf("mounts %+v, in the view %+v", plan.Mounts, plan.Config.Mounts)
+	}
+	// Of a directory nobody would guess that it is not there.
+	plan.SetMounts([]spec.Mount{bind(dir)})
+	wantGap(t, Confine(plan, &policy.Policy{MaskSockets: true}, Surroundings{}), fmt.Sprintf(
+		`cannot enforce domains: mount %q on "/x": the socket %q is in it; drop the volume, or name it in eggrun.allow-sockets`, dir, dir+"/s"))
+}
+
+var ownNamespaces = []spec.Namespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}}
+
+// TestWays has one of each way that Confine knows, and all at once.
+func TestWays(t *testing.T) {
+	t.Parallel()
+	rootfs := t.TempDir()
+	for name, tt := range map[string]struct {
+		change func(plan *spec.Plan)
+		want   string
+	}{
+		"nothing":          {func(*spec.Plan) {}, ""},
+		"harmless":         {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/core/somaxconn": "1", "kernel/sem": "1"} }, ""},
+		"no pid namespace": {func(plan *spec.Plan) { plan.Namespaces = ownNamespaces[1:] }, "host pid namespace requested"},
+		"the caller's pid namespace": {func(plan *spec.Plan) {
+			plan.Namespaces = []spec.Namespace{{Type: specs.PIDNamespace, Path: "/proc/self/ns/pid"}, {Type: specs.NetworkNamespace}}
+		}, "host pid namespace requested"},
+		"mount":    {func(plan *spec.Plan) { plan.Mounts = []spec.Mount{{Mount: sandbox.Mount{Source: "/run", Target: "/host"}}} }, `mount "/run" on "/host"`},
+		"rootfs":   {func(plan *spec.Plan) { plan.Rootfs = "/" }, `rootfs "/"`},
+		"sysctl":   {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/ipv4/ip_forward": "1"} }, `linux.sysctl "net/ipv4/ip_forward"`},
+		"a device": {func(plan *spec.Plan) { plan.Devices = []spec.Device{{Path: "/dev/sda", Mode: unix.S_IFBLK | 0o600, Major: 8}} }, `linux.devices: "/dev/sda"`},
+		"a rule": {func(plan *spec.Plan) {
+			plan.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
+		}, "linux.resources.devices allows"},
+	} {
+		plan := &spec.Plan{Namespaces: ownNamespaces, Rootfs: rootfs}
+		tt.change(plan)
+		err := Confine(plan, &policy.Policy{}, Surroundings{})
+		var enforcement *sandbox.EnforcementError
+		if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &enforcement) || !strings.HasPrefix(err.Error(), "cannot enforce domains: "+tt.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
 	}
 }

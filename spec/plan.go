@@ -117,6 +117,16 @@ type Mount struct {
 	IDMap *IDMap `json:"idMap,omitempty"`
 }
 
+// SetMounts replaces the mounts, and the view of them in Config.
+func (p *Plan) SetMounts(mounts []Mount) {
+	p.Mounts, p.Config.Mounts = mounts, nil
+	for i := range mounts {
+		if mounts[i].IsBind() {
+			p.Config.Mounts = append(p.Config.Mounts, mounts[i].Mount)
+		}
+	}
+}
+
 // IsBind tells whether the mount shows an existing tree of the host.
 func (m *Mount) IsBind() bool { return m.Type == "" }
 

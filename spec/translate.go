@@ -81,11 +81,7 @@ func Translate(config *specs.Spec, bundle string, pol *policy.Policy) (*Plan, er
 
 // fillConfig computes what Config shows of the plan.
 func fillConfig(config *sandbox.Config, plan *Plan, pol *policy.Policy) {
-	for i := range plan.Mounts {
-		if mount := &plan.Mounts[i]; mount.IsBind() {
-			config.Mounts = append(config.Mounts, mount.Mount)
-		}
-	}
+	plan.SetMounts(plan.Mounts)
 	if plan.Process != nil {
 		fillLimits(config, plan.Process.Rlimits)
 	}

@@ -1,0 +1,42 @@
+package egress
+
+import (
+	"os"
+
+	"eggrun/spec"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// isHostNetwork tells whether a container would be on the host's network: it has
+// no network namespace of its own, or joins this process's, that of pid 1, or one
+// that is used by a process of no container, which is one that shares this
+// process's pid namespace.
+func isHostNetwork(plan *spec.Plan) (bool, error) {
+	path, ok := plan.HasNamespace(specs.NetworkNamespace)
+	if !ok || path == "" {
+		return !ok, nil
+	}
+	want, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	ownPID, err := os.Stat("/proc/thread-self/ns/pid")
+	if err != nil {
+		return false, err
+	}
+	for _, host := range []string{"/proc/thread-self/ns/net", "/proc/1/ns/net"} {
+		// Who may not look at pid 1 cannot join its namespace either.
+		if net, err := os.Stat(host); err == nil && os.SameFile(net, want) {
+			return true, nil
+		}
+	}
+	return someProcess(func(dir string) bool {
+		net, err := os.Stat(dir + "/ns/net")
+		if err != nil || !os.SameFile(net, want) {
+			return false
+		}
+		pid, err := os.Stat(dir + "/ns/pid")
+		return err == nil && os.SameFile(pid, ownPID)
+	})
+}
