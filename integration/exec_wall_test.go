@@ -10,7 +10,7 @@ import (
 // privileged is what podman exec --privileged sends: every capability, and no
 // word of the container's confinement.
 func privileged(spec *specs.Spec) {
-	all := append(allCapabilities, "CAP_MKNOD", "CAP_SYS_RAWIO", "CAP_SYS_MODULE", "CAP_SYS_BOOT", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_TIME", "CAP_SYSLOG")
+	all := append(allCapabilities[:len(allCapabilities):len(allCapabilities)], "CAP_MKNOD", "CAP_SYS_RAWIO", "CAP_SYS_MODULE", "CAP_SYS_BOOT", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_TIME", "CAP_SYSLOG")
 	spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: all, Permitted: all, Effective: all, Inheritable: all, Ambient: all}
 	spec.Process.NoNewPrivileges = false
 	spec.Process.ApparmorProfile, spec.Process.SelinuxLabel = "", ""

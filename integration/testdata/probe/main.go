@@ -6,6 +6,7 @@
 //	probe serve ADDRESS                       listen, say so, answer each client with "inside"
 //	probe steal PORT                          send by a UDP socket that another process has at PORT
 //	probe dial ADDRESS                        one connection, TCP or unix: "ok" or the error
+//	probe fd WAY FD ADDRESS                   get out by an inherited descriptor, see useFD
 //	probe spy FILE                            look into all that comes up until FILE is there
 //	probe trace FILE                          the same by ptrace
 package main
@@ -33,7 +34,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|spy|trace ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|spy|trace ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -57,6 +58,8 @@ func main() {
 			network = "unix"
 		}
 		report("dial", dial(network, args[0]))
+	case "fd":
+		report("fd", useFD(args[0], args[1], args[2]))
 	case "spy", "trace":
 		runSpy(args[0], os.Args[1] == "trace")
 	default:
