@@ -48,7 +48,7 @@ type podmanCase struct {
 
 func podmanCases() []podmanCase {
 	var all []podmanCase
-	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases()} {
+	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases(), podmanWallCases()} {
 		all = append(all, some...)
 	}
 	return all
