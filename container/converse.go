@@ -179,7 +179,9 @@ func (c *creation) finish() error {
 		}
 	}
 	base := newExecBase(c.process, c.plan, c.filters)
-	base.Policy = c.policy
+	if c.policy != nil {
+		base.Policy = *c.policy
+	}
 	if err := c.dir.SaveExec(base); err != nil {
 		return err
 	}

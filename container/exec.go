@@ -30,8 +30,8 @@ type execBase struct {
 	// Agent says who is told of what the filters hand over, and nothing else
 	// of linux.seccomp; nil for nobody.
 	Agent *specs.LinuxSeccomp `json:"agent,omitempty"`
-	// Policy is nil for a container without one.
-	Policy *policy.Policy `json:"policy,omitempty"`
+	// Policy allows nothing for a container without one.
+	Policy policy.Policy `json:"policy,omitzero"`
 }
 
 func newExecBase(process *specs.Process, plan *spec.Plan, filters []*seccomp.Filter) *execBase {
@@ -133,7 +133,7 @@ func (x *execution) decide() error {
 	if x.state.Walled {
 		egress.PrepareExec(plan)
 		around := surroundings(planned, x.options.Preserve, x.state.Cgroup.Manager)
-		if err := egress.ConfineExec(planned, x.state.Init.PID, x.base.Policy, around); err != nil {
+		if err := egress.ConfineExec(planned, x.state.Init.PID, &x.base.Policy, around); err != nil {
 			return err
 		}
 	}

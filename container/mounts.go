@@ -51,7 +51,7 @@ func (c *Container) changeMounts(task syncsocket.Task, mounts []specs.Mount) err
 		return err
 	}
 	if c.state.Walled && task == syncsocket.Mount {
-		if err := egress.CheckMounts(plan, base.Policy); err != nil {
+		if err := egress.CheckMounts(plan, &base.Policy); err != nil {
 			return err
 		}
 	}

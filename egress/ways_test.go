@@ -79,7 +79,6 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-
 // TestAllowSockets names each of the ways in the policy, by any of its paths.
 func TestAllowSockets(t *testing.T) {
 	t.Parallel()
@@ -163,10 +162,14 @@ func TestWays(t *testing.T) {
 		"the caller's pid namespace": {func(plan *spec.Plan) {
 			plan.Namespaces = []spec.Namespace{{Type: specs.PIDNamespace, Path: "/proc/self/ns/pid"}, {Type: specs.NetworkNamespace}}
 		}, "host pid namespace requested"},
-		"mount":    {func(plan *spec.Plan) { plan.Mounts = []spec.Mount{{Mount: sandbox.Mount{Source: "/run", Target: "/host"}}} }, `mount "/run" on "/host"`},
-		"rootfs":   {func(plan *spec.Plan) { plan.Rootfs = "/" }, `rootfs "/"`},
-		"sysctl":   {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/ipv4/ip_forward": "1"} }, `linux.sysctl "net/ipv4/ip_forward"`},
-		"a device": {func(plan *spec.Plan) { plan.Devices = []spec.Device{{Path: "/dev/sda", Mode: unix.S_IFBLK | 0o600, Major: 8}} }, `linux.devices: "/dev/sda"`},
+		"mount": {func(plan *spec.Plan) {
+			plan.Mounts = []spec.Mount{{Mount: sandbox.Mount{Source: "/run", Target: "/host"}}}
+		}, `mount "/run" on "/host"`},
+		"rootfs": {func(plan *spec.Plan) { plan.Rootfs = "/" }, `rootfs "/"`},
+		"sysctl": {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/ipv4/ip_forward": "1"} }, `linux.sysctl "net/ipv4/ip_forward"`},
+		"a device": {func(plan *spec.Plan) {
+			plan.Devices = []spec.Device{{Path: "/dev/sda", Mode: unix.S_IFBLK | 0o600, Major: 8}}
+		}, `linux.devices: "/dev/sda"`},
 		"a rule": {func(plan *spec.Plan) {
 			plan.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
 		}, "linux.resources.devices allows"},
