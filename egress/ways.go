@@ -57,8 +57,14 @@ func CheckMounts(plan *spec.Plan, pol *policy.Policy) error {
 	clampMounts(plan)
 	for i := range plan.Mounts {
 		// What create does to protect parts of it is not done again.
-		if m := &plan.Mounts[i]; m.Type == "proc" {
+		m := &plan.Mounts[i]
+		if m.Type == "proc" {
 			g.add("leave it to config.json", "mount of a procfs on %q", m.Target)
+		}
+		for _, denied := range slices.Concat(plan.PolicyDeny, plan.PolicyDenyWrite) {
+			if denied == m.Target || strings.HasPrefix(denied, m.Target+"/") {
+				g.add("leave it to config.json", "mount on %q, where the policy denies %q", m.Target, denied)
+			}
 		}
 	}
 	if err := checkMounts(&g, plan, pol); err != nil {

@@ -12,6 +12,7 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/sandbox"
 
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite/procfs"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -193,7 +194,7 @@ func (s *setup) aliases(f *os.File, parts bool) ([]place, error) {
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := mountinfo.GetMounts(nil)
+	mounts, err := s.readMounts()
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo: %w", err)
 	}
@@ -224,6 +225,23 @@ func (s *setup) aliases(f *os.File, parts bool) ([]place, error) {
 		}
 	}
 	return places, nil
+}
+
+// readMounts reads the mounts of this namespace in our own procfs: in a container
+// there may be none, or another file.
+func (s *setup) readMounts() ([]*mountinfo.Info, error) {
+	handle, done, err := s.proc.OpenThreadSelf("mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	defer handle.Close()
+	f, err := pathrs.Reopen(handle, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return mountinfo.GetMountsFromReader(f, nil)
 }
 
 // seenAt returns the place of that path, nil if the mount cannot be seen there

@@ -27,6 +27,19 @@ func (s *setup) denyPaths() error {
 	return s.coverExisting("masked path", s.plan.Config.Deny, s.hide)
 }
 
+// denyPolicy covers the paths of the policy. The container's root can make and
+// rename what it likes, so a path that cannot be covered for certain, or that is
+// not there, is an [*sandbox.EnforcementError], as in the stand-alone wrapper.
+func (s *setup) denyPolicy() error {
+	if s.container == nil {
+		return nil
+	}
+	if err := s.coverPlaces("deny-write", s.plan.PolicyDenyWrite, s.seal); err != nil {
+		return err
+	}
+	return s.coverPlaces("deny", s.plan.PolicyDeny, s.hide)
+}
+
 // coverExisting covers paths of config.json as they are; the specification
 // skips what is missing.
 func (s *setup) coverExisting(what string, paths []string, cover func(*os.File) error) error {

@@ -91,6 +91,8 @@ var steps = []step{
 	{"readonly paths", (*setup).denyWrites},
 	{"masked paths", (*setup).denyPaths},
 	{"root", (*setup).finishRoot},
+	// After the root is read-only, for nothing can be made in it then.
+	{"policy paths", (*setup).denyPolicy},
 	// Opened before any privilege is given up, so that clients can connect
 	// from their first instruction on: the kernel queues them.
 	{"network", (*setup).setUpNetwork},

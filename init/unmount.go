@@ -28,6 +28,9 @@ func (s *setup) unmount(target string) error {
 	if slices.Contains(s.plan.Config.Deny, target) || slices.Contains(s.plan.Config.DenyWrite, target) {
 		return errors.New("is a masked or read-only path of the container")
 	}
+	if slices.ContainsFunc(slices.Concat(s.plan.PolicyDeny, s.plan.PolicyDenyWrite), func(p string) bool { return isBelow(p, target) }) {
+		return errors.New("a path that the policy denies is there")
+	}
 	mount, err := openNoLinks(s.rootfs, strings.TrimPrefix(target, "/"))
 	if err != nil {
 		return errors.Unwrap(err)

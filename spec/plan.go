@@ -20,6 +20,12 @@ type Plan struct {
 	// Plan.Mounts and Plan.Process.Rlimits.
 	Config sandbox.Config `json:"config"`
 
+	// PolicyDeny and PolicyDenyWrite are like Config.Deny and DenyWrite, but
+	// those of the policy, which are held to for certain: also where the
+	// container could make or move what is there, and under every name.
+	PolicyDeny      []string `json:"policyDeny,omitempty"`
+	PolicyDenyWrite []string `json:"policyDenyWrite,omitempty"`
+
 	// OCIVersion is the ociVersion of config.json, never judged.
 	OCIVersion string `json:"ociVersion"`
 	// Annotations are those of config.json, for state and for hooks.

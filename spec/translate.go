@@ -76,7 +76,20 @@ func Translate(config *specs.Spec, bundle string, pol *policy.Policy) (*Plan, er
 		}
 	}
 	fillConfig(&plan.Config, plan, pol)
+	if err := policyPaths(plan, pol); err != nil {
+		return nil, err
+	}
 	return plan, nil
+}
+
+func policyPaths(plan *Plan, pol *policy.Policy) (err error) {
+	if pol == nil {
+		return nil
+	}
+	if plan.PolicyDeny, err = containerPaths("policy: deny", pol.Deny); err == nil {
+		plan.PolicyDenyWrite, err = containerPaths("policy: deny-write", pol.DenyWrite)
+	}
+	return err
 }
 
 // fillConfig computes what Config shows of the plan.
