@@ -73,7 +73,7 @@ func prepare(control io.Reader) (*sidecar, error) {
 		return nil, err
 	}
 	p := proxy.New(proxy.Options{
-		Allowlist: allowlist,
+		Policy:    &policy.Policy{Domains: config.Domains, Allowlist: allowlist},
 		Container: config.ID,
 		Audit:     os.NewFile(auditFD, "audit log"),
 	})

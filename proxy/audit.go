@@ -19,6 +19,7 @@ type event struct {
 	Proto     string `json:"proto"`
 	Host      string `json:"host"`
 	Port      uint16 `json:"port,omitempty"`
+	UID       *int   `json:"uid,omitempty"`     // of the client, inside the container
 	Dropped   uint64 `json:"dropped,omitempty"` // lines lost before this one
 }
 
@@ -30,15 +31,19 @@ type decided struct {
 	Decision  string        `json:"decision"`
 	Rule      string        `json:"rule,omitempty"`
 	Reason    policy.Reason `json:"reason"`
+	WouldDeny bool          `json:"would_deny,omitempty"` // it passed only because the policy observes
 	Addresses []string      `json:"addresses,omitempty"`
 	Refused   []string      `json:"refused,omitempty"` // addresses not dialled, and why
 	DNSMillis float64       `json:"dns_ms,omitempty"`
+	SNI       string        `json:"sni,omitempty"`
+	ECH       bool          `json:"ech,omitempty"` // the greeting has an encrypted name beside SNI
 }
 
 // ended is the line at the end of a request that was allowed.
 type ended struct {
 	event
 	Dialed         string  `json:"dialed,omitempty"`
+	Via            string  `json:"via,omitempty"` // the upstream proxy
 	ConnectMillis  float64 `json:"connect_ms,omitempty"`
 	BytesUp        int64   `json:"bytes_up"`
 	BytesDown      int64   `json:"bytes_down"`
@@ -64,7 +69,8 @@ const (
 type auditLog struct {
 	mu      sync.Mutex
 	lines   chan line // nil once closed
-	dropped uint64
+	dropped uint64    // since the last line
+	total   uint64    // that were lost
 	done    chan struct{}
 }
 
@@ -84,6 +90,7 @@ func startAudit(w io.Writer) *auditLog {
 			if err != nil {
 				a.mu.Lock()
 				a.dropped += 1 + l.base().Dropped
+				a.total++
 				a.mu.Unlock()
 			}
 		}
@@ -108,7 +115,18 @@ func (a *auditLog) write(l line) {
 		a.dropped = 0
 	default:
 		a.dropped++
+		a.total++
 	}
+}
+
+// lost returns how many lines were lost in all.
+func (a *auditLog) lost() uint64 {
+	if a == nil {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.total
 }
 
 // close waits until the lines so far are written, but not for ever: a reader

@@ -12,7 +12,7 @@ import (
 func TestAuditOfATunnel(t *testing.T) {
 	t.Parallel()
 	lines := new(sink)
-	_, addr := serve(t, Options{Allowlist: list(t, "*.good.test"), Audit: lines, Container: "web1"}, toOrigin(origin(t, func(conn *net.TCPConn) {
+	_, addr := serve(t, Options{Policy: allow(t, "*.good.test"), Audit: lines, Container: "web1"}, toOrigin(origin(t, func(conn *net.TCPConn) {
 		got := make([]byte, 5)
 		_, _ = io.ReadFull(conn, got)
 		_, _ = io.WriteString(conn, "bye")
@@ -56,7 +56,7 @@ func TestAuditOfATunnel(t *testing.T) {
 func TestAuditOfRefusals(t *testing.T) {
 	t.Parallel()
 	lines := new(sink)
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: lines}, toOrigin(""))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, toOrigin(""))
 	for i, tt := range []struct{ head, host, reason, rule string }{
 		{"CONNECT evil.test:443 HTTP/1.1\r\n\r\n", "evil.test", "not_listed", ""},
 		{"CONNECT good.test:22 HTTP/1.1\r\n\r\n", "good.test", "port_not_listed", "good.test"},
@@ -80,7 +80,7 @@ func TestAuditCountsPlainHTTP(t *testing.T) {
 		_, _ = conn.Read(buf)
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	})
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: lines}, toOrigin(to))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, toOrigin(to))
 	ask(t, addr, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n")
 	got := lines.wait(t, 2)
 	if got[0]["proto"] != "http" || got[1]["bytes_down"] != 40.0 || got[1]["bytes_up"].(float64) < 30 || got[1]["close_reason"] != "eof" {
@@ -108,7 +108,7 @@ func TestAuditDoesNotHoldTraffic(t *testing.T) {
 	t.Parallel()
 	w := &stuckWriter{release: make(chan struct{})}
 	f := toOrigin(origin(t, echo))
-	p, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: w}, f)
+	p, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: w}, f)
 	const extra = 100
 	for range auditBacklog + extra {
 		ask(t, addr, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")

@@ -80,7 +80,7 @@ func TestCloseBeforeServe(t *testing.T) {
 
 func TestRejectsNonCONNECT(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, nil)
 	for _, head := range []string{
 		"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n",
 		"POST /x HTTP/1.1\r\nHost: good.test\r\nContent-Length: 3\r\n\r\nabc",
@@ -99,7 +99,7 @@ func TestRejectsNonCONNECT(t *testing.T) {
 func TestServeHTTPWithoutHijack(t *testing.T) {
 	t.Parallel()
 	f := toOrigin(origin(t, echo))
-	p := New(Options{Allowlist: list(t, "good.test"), Lookup: f.Lookup, Dial: f.Dial})
+	p := New(Options{Policy: allow(t, "good.test"), Lookup: f.Lookup, Dial: f.Dial})
 	defer func() { _ = p.Close() }()
 	for _, tt := range []struct {
 		method, target string
@@ -173,7 +173,7 @@ func TestLocalhostByName(t *testing.T) {
 	_, port, _ := net.SplitHostPort(origin(t, echo))
 	f := new(fakeNet)
 	// The real dialer: only the resolver is fake, and must not be asked.
-	_, addr := serve(t, Options{Allowlist: list(t, "localhost:"+port), Lookup: f.Lookup}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "localhost:"+port), Lookup: f.Lookup}, nil)
 	connect(t, addr, "localhost:"+port).mustEcho(t, "hello")
 	if asked, _ := f.counts(); asked != 0 {
 		t.Errorf("localhost was looked up %d times", asked)
@@ -192,7 +192,7 @@ func TestSNIIsNotTouched(t *testing.T) {
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	defer srv.Close()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(srv.Listener.Addr().String()))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(srv.Listener.Addr().String()))
 	c := connect(t, addr, "good.test:443")
 	conn := tls.Client(c.TCPConn, &tls.Config{ServerName: "other.test", InsecureSkipVerify: true})
 	if err := conn.Handshake(); err != nil {
@@ -205,7 +205,7 @@ func TestSNIIsNotTouched(t *testing.T) {
 
 func TestConcurrentTunnels(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(origin(t, echo)))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(origin(t, echo)))
 	var all sync.WaitGroup
 	for i := range 10 {
 		all.Go(func() {
@@ -220,7 +220,7 @@ func TestConcurrentTunnels(t *testing.T) {
 
 func TestTunnelCap(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test"), MaxTunnels: 2}, toOrigin(origin(t, echo)))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), MaxTunnels: 2}, toOrigin(origin(t, echo)))
 	first, second := connect(t, addr, "good.test:443"), connect(t, addr, "good.test:443")
 	for _, head := range []string{"CONNECT good.test:443 HTTP/1.1\r\n\r\n", "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n"} {
 		a := ask(t, addr, head)
@@ -245,7 +245,7 @@ func TestTunnelCap(t *testing.T) {
 func TestSeveralListeners(t *testing.T) {
 	t.Parallel()
 	f := toOrigin(origin(t, echo))
-	p, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+	p, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 	connect(t, addr, "good.test:443") // it is being served
 	second, err := net.Listen("tcp4", "127.0.0.2:0")
 	if err != nil {
@@ -269,7 +269,7 @@ func TestSeveralListeners(t *testing.T) {
 func TestDeniedNamesAreAskedOfNobody(t *testing.T) {
 	t.Parallel()
 	f := toOrigin(origin(t, echo))
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 	for range 1000 {
 		host := strings.ToLower(rand.Text()) + ".evil.test"
 		if a := ask(t, addr, "CONNECT "+host+":443 HTTP/1.1\r\n\r\n"); a.status != 403 {

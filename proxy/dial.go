@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -50,23 +49,6 @@ func interfaceAddrs() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// vettingDialer connects to addresses that list allows. The check stands in the
-// callback between socket(2) and connect(2), where the address is final.
-func vettingDialer(list *policy.Allowlist) *net.Dialer {
-	return &net.Dialer{
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			to, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			if d := policy.VetAddr(list, to.Addr(), to.Port()); !d.Allow {
-				return fmt.Errorf("connect %q: %s", address, d.Rule)
-			}
-			return nil
-		},
-	}
-}
-
 // resolve returns the addresses of t. localhost is not asked of anybody.
 func (p *DomainProxy) resolve(ctx context.Context, t policy.Target) ([]netip.Addr, error) {
 	if t.Addr.IsValid() {
@@ -87,8 +69,8 @@ func (p *DomainProxy) resolve(ctx context.Context, t policy.Target) ([]netip.Add
 // race connects to the first of addrs that answers. They are tried in turns of
 // the two families, each one beside those before it when they take their time,
 // at once when they are refused.
-func (p *DomainProxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, netip.AddrPort, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func race(ctx context.Context, dial dialFunc, addrs []netip.Addr, port uint16) (net.Conn, netip.AddrPort, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		conn net.Conn
@@ -103,7 +85,7 @@ func (p *DomainProxy) race(ctx context.Context, addrs []netip.Addr, port uint16)
 		addrs = addrs[1:]
 		running++
 		go func() {
-			conn, err := p.opts.Dial(ctx, "tcp", to.String())
+			conn, err := dial(ctx, "tcp", to.String())
 			results <- result{conn, to, err}
 		}()
 	}
@@ -169,32 +151,40 @@ func interleave(addrs []netip.Addr) []netip.Addr {
 	return turns
 }
 
-// lookupFault puts an error of the resolver into words for the container, which
-// is not told which resolver there is or what it said.
-func lookupFault(err error) (status int, words string) {
+// fault is why an allowed target could not be reached, in words for the
+// container, which is not told which resolver there is or what the kernel said.
+type fault struct {
+	status int  // of HTTP
+	socks  byte // reply of SOCKS5
+	words  string
+}
+
+func lookupFault(err error) fault {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return 502, "name has no address"
+		return fault{502, socksHostUnreachable, "name has no address"}
 	case isTimeout(err):
-		return 504, "lookup timed out"
+		return fault{504, socksHostUnreachable, "lookup timed out"}
 	}
-	return 502, "lookup got no answer"
+	return fault{502, socksHostUnreachable, "lookup got no answer"}
 }
 
-// dialFault puts an error of connecting into words for the container.
-func dialFault(err error) (status int, words string) {
+func dialFault(err error) fault {
+	var proxied *upstreamError
 	switch {
+	case errors.As(err, &proxied):
+		return fault{502, socksFailed, proxied.words}
 	case isTimeout(err):
-		return 504, "connect timed out"
+		return fault{504, socksHostUnreachable, "connect timed out"}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return 502, "connection refused"
+		return fault{502, socksRefused, "connection refused"}
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return 502, "host unreachable"
+		return fault{502, socksHostUnreachable, "host unreachable"}
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return 502, "proxy has no descriptors left"
+		return fault{502, socksFailed, "proxy has no descriptors left"}
 	}
-	return 502, "could not connect"
+	return fault{502, socksFailed, "could not connect"}
 }
 
 func isTimeout(err error) bool {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"eggrun/internal/need"
+	"eggrun/policy"
 )
 
 // canary counts the connections to a listener on loopback.
@@ -51,7 +52,7 @@ func TestRebinding(t *testing.T) {
 				}
 				return []netip.Addr{insideAddr.Addr()}, nil
 			}
-			_, addr := serve(t, Options{Allowlist: list(t, strings.Fields(tt.list)...)}, f)
+			_, addr := serve(t, Options{Policy: allow(t, strings.Fields(tt.list)...)}, f)
 			target := netJoin("good.test", insideAddr.Port())
 			connect(t, addr, target).mustEcho(t, "public")
 			if asked, _ := f.counts(); asked != 1 {
@@ -101,7 +102,7 @@ func TestPrivateAnswers(t *testing.T) {
 			f := toOrigin(to)
 			f.routes["10.1.2.3:443"] = to
 			f.lookup = func(string) ([]netip.Addr, error) { return tt.answers, nil }
-			_, addr := serve(t, Options{Allowlist: list(t, strings.Fields(tt.list)...), Audit: lines}, f)
+			_, addr := serve(t, Options{Policy: allow(t, strings.Fields(tt.list)...), Audit: lines}, f)
 			a := ask(t, addr, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
 			if !slices.Equal(f.dialled, tt.wantDialled) {
 				t.Errorf("dialled %q, want %q", f.dialled, tt.wantDialled)
@@ -142,7 +143,7 @@ func TestOwnAddresses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := toOrigin(to)
-			_, addr := serve(t, Options{Allowlist: list(t, strings.Fields(tt.list)...), OwnAddrs: tt.own}, f)
+			_, addr := serve(t, Options{Policy: allow(t, strings.Fields(tt.list)...), OwnAddrs: tt.own}, f)
 			a := ask(t, addr, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
 			if _, dialled := f.counts(); a.status != tt.want || (dialled == 1) != (tt.want == 200) {
 				t.Errorf("%s and %d dialled, want %d", a.line, dialled, tt.want)
@@ -166,14 +167,23 @@ func TestInterfaceAddrs(t *testing.T) {
 func TestDialerVetsAgain(t *testing.T) {
 	t.Parallel()
 	inside, hits := canary(t)
-	conn, err := vettingDialer(list(t, "good.test")).Dial("tcp", inside)
+	to := netip.MustParseAddrPort(inside)
+	dial := func(rules ...string) (net.Conn, error) {
+		p := New(Options{Policy: allow(t, rules...)})
+		defer func() { _ = p.Close() }()
+		x := p.newExchange()
+		defer x.end()
+		x.policy, x.target = p.policy.Load(), policy.Target{Host: "good.test", Port: to.Port()}
+		return x.dialer()(context.Background(), "tcp", inside)
+	}
+	conn, err := dial("good.test:*")
 	if err == nil {
 		_ = conn.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.0/8 loopback") {
 		t.Errorf("dialled loopback: %v", err)
 	}
-	conn, err = vettingDialer(list(t, "127.0.0.1:*")).Dial("tcp", inside)
+	conn, err = dial("127.0.0.1:*")
 	if err != nil {
 		t.Fatalf("the control: %v", err)
 	}
@@ -198,7 +208,7 @@ func TestResolverFaults(t *testing.T) {
 			t.Parallel()
 			f := toOrigin("")
 			f.lookup = func(string) ([]netip.Addr, error) { return nil, tt.err }
-			_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+			_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 			a := ask(t, addr, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
 			if a.line != tt.want {
 				t.Errorf("%q, want %q", a.line, tt.want)
@@ -237,7 +247,7 @@ func TestBadGateway(t *testing.T) {
 			f := toOrigin("")
 			f.dial = func(context.Context, string) (net.Conn, bool, error) { return nil, true, tt.err }
 			lines := new(sink)
-			_, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: lines}, f)
+			_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, f)
 			for _, head := range []string{"CONNECT good.test:443 HTTP/1.1\r\n\r\n", "GET http://good.test:443/ HTTP/1.1\r\nHost: good.test:443\r\n\r\n"} {
 				a := ask(t, addr, head)
 				if a.line != tt.want || a.header.Get(denyHeader) != "connect" {
@@ -264,7 +274,7 @@ func TestRealRefusal(t *testing.T) {
 	}
 	target := l.Addr().String()
 	_ = l.Close()
-	_, addr := serve(t, Options{Allowlist: list(t, "127.0.0.1:*")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "127.0.0.1:*")}, nil)
 	if a := ask(t, addr, "CONNECT "+target+" HTTP/1.1\r\n\r\n"); a.line != "HTTP/1.1 502 eggrun: "+target+" connection refused" {
 		t.Error(a.line)
 	}
@@ -294,7 +304,7 @@ func TestDeadFirstAddress(t *testing.T) {
 				defer close(left)
 				return nil, true, tt.dial(ctx)
 			}
-			_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+			_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 			connect(t, addr, "good.test:443").mustEcho(t, "hello")
 			<-left // the dead attempt has been given up
 		})
@@ -316,7 +326,7 @@ func TestLateWinnerIsClosed(t *testing.T) {
 		<-ctx.Done()
 		return late, true, nil
 	}
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 	connect(t, addr, "good.test:443").mustEcho(t, "hello")
 	if n, err := other.Read(make([]byte, 1)); err == nil {
 		t.Errorf("the connection that came too late carries %d bytes", n)

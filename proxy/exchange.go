@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,88 +13,167 @@ import (
 	"eggrun/policy"
 )
 
+// Front ends, as the audit names them.
+const (
+	protoConnect     = "connect"
+	protoHTTP        = "http"
+	protoSOCKS       = "socks5"
+	protoTransparent = "transparent"
+)
+
 // exchange is one client request on its way through the proxy.
 type exchange struct {
-	p       *DomainProxy
-	w       http.ResponseWriter // nil, as r is, once a tunnel has begun
-	r       *http.Request
-	method  string
-	uri     string // the request target as it was sent
-	begun   time.Time
-	id      string
-	proto   string // connect or http
+	p      *DomainProxy
+	ctx    context.Context // ends with the exchange, its revocation, or the proxy
+	cancel context.CancelCauseFunc
+	policy *policy.Policy // the one in force when the target was decided
+	in     *inbox         // nil under a server that is not ours
+	voice  voice
+	begun  time.Time
+	id     string
+
+	proto   string
+	method  string // what the client asked for, for refusals
+	uri     string // the target as it was sent
+	uid     *int
 	target  policy.Target
+	verdict policy.Decision
+
+	plainHTTP bool // it is forwarded, not tunnelled
+	route     route
+	upstream  net.Conn
+	late      []byte // bytes of upstream that came with the answer of a proxy
+
+	logged  bool // the decision is in the audit
 	decided decided
 	ended   ended
 }
 
-// ServeHTTP serves one request: a CONNECT, or a request for a plain http URL in
-// absolute form. Every other request is answered by 405. The connection is
-// closed after each request, so the next one is decided anew.
-//
-// The target comes from the request line as the client sent it, not from what
-// net/http makes of it: that takes user information, ports beyond 65535 and a
-// Host header instead of a target.
-func (p *DomainProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *DomainProxy) newExchange() *exchange {
 	x := &exchange{
-		p: p, w: w, r: r,
-		method: r.Method,
-		uri:    r.RequestURI,
-		begun:  time.Now(),
-		id:     p.prefix + "-" + strconv.FormatUint(p.serial.Add(1), 10),
-		proto:  "http",
+		p:     p,
+		begun: time.Now(),
+		id:    p.prefix + "-" + strconv.FormatUint(p.serial.Add(1), 10),
+		proto: protoHTTP,
 	}
-	if x.method == http.MethodConnect {
-		x.proto = "connect"
-	}
-	if refused := x.admit(); refused != nil {
-		x.refuse(refused)
-		return
-	}
-	if !p.enter() {
-		x.refuse(x.tooMany())
-		return
-	}
-	if x.proto == "connect" {
-		x.connect()
-		return
-	}
-	defer p.leave()
-	x.forward()
+	x.ctx, x.cancel = context.WithCancelCause(p.ctx)
+	return x
 }
 
-// admit parses the request and decides it. It asks nobody anything.
-func (x *exchange) admit() *refusal {
-	host, found, err := checkHead(x.r.Context())
-	if err != nil {
-		return x.badRequest("bad_head", err)
+// attach gives x the client's connection, which end closes.
+func (x *exchange) attach(in *inbox) {
+	x.in = in
+	x.closeWithExchange(in.Conn)
+}
+
+// end closes what x holds. The connections are closed here too, so that they are
+// when end returns.
+func (x *exchange) end() {
+	x.cancel(nil)
+	x.p.leave(x)
+	if x.in != nil {
+		_ = x.in.Close()
 	}
-	authority := x.uri
-	if x.proto == "http" {
-		rest, ok := cutScheme(authority)
-		if !ok {
-			return x.notProxied()
-		}
-		authority = httpAuthority(rest)
+	if x.upstream != nil {
+		_ = x.upstream.Close()
 	}
-	if x.target, err = policy.ParseTarget(authority); err != nil {
-		return x.badRequest("bad_target", err)
+}
+
+// user asks whose connection this is, while it is open.
+func (x *exchange) user(remote net.Addr) {
+	if x.p.opts.UIDOf == nil {
+		return
 	}
-	if x.proto == "http" {
-		if strings.Contains(x.uri, "#") {
-			return x.badRequest("bad_target", errFragment)
-		}
-		if found && !x.sameHost(host) {
-			return x.badRequest("host_differs", errHostDiffers)
-		}
+	from, to := addrPort(x.in.RemoteAddr()), addrPort(remote)
+	if uid, ok := x.p.opts.UIDOf(from, to); ok {
+		x.uid = &uid
 	}
-	d := x.p.opts.Allowlist.Decide(x.target)
-	x.decided.Rule = d.Rule
-	if !d.Allow {
-		return x.denied(d)
+}
+
+// addrPort returns the unmapped address of a TCP connection.
+func addrPort(addr net.Addr) netip.AddrPort {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+// decide asks the policy about the target. It asks nobody else anything.
+func (x *exchange) decide() *refusal {
+	x.policy = x.p.policy.Load()
+	x.target = x.p.named(x.target)
+	x.verdict = x.policy.Decide(x.target)
+	if !x.verdict.Allow {
+		return x.denied(x.verdict)
 	}
 	return nil
 }
+
+// fakeRange is what the resolver of a container answers from: each address
+// stands for a name. RFC 2544 gave it to benchmarks, so nobody routes it.
+func fakeRange() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
+}
+
+// named returns t with the name that its address stands for, whatever way the
+// address came in. The address itself leads nowhere.
+func (p *DomainProxy) named(t policy.Target) policy.Target {
+	if p.opts.NameOf == nil || !t.Addr.IsValid() || !fakeRange().Contains(t.Addr) {
+		return t
+	}
+	if name, ok := p.opts.NameOf(t.Addr); ok {
+		return policy.Target{Host: name, Port: t.Port}
+	}
+	return t
+}
+
+// admit decides the target and takes a place. A refusal needs no place.
+func (x *exchange) admit() *refusal {
+	if refused := x.decide(); refused != nil {
+		return refused
+	}
+	return x.enter()
+}
+
+// enter takes a place. A policy that came in the meantime decides again: from
+// now on SetPolicy finds x by itself.
+func (x *exchange) enter() *refusal {
+	if !x.p.enter(x) {
+		return x.tooMany()
+	}
+	if x.p.policy.Load() != x.policy {
+		return x.decide()
+	}
+	return nil
+}
+
+// aim reads the target from the request target of h.
+func (x *exchange) aim(h *head) (err error) {
+	x.method, x.uri = h.method, h.uri
+	if h.method == http.MethodConnect {
+		x.proto = protoConnect
+		x.target, err = policy.ParseTarget(h.uri)
+		return err
+	}
+	rest, ok := cutScheme(h.uri)
+	if !ok {
+		return errNotProxied
+	}
+	if x.target, err = policy.ParseTarget(httpAuthority(rest)); err != nil {
+		return err
+	}
+	if strings.Contains(h.uri, "#") {
+		return errFragment
+	}
+	return nil
+}
+
+var (
+	errFragment   = errors.New("target has a fragment; write the URL without '#'")
+	errNotProxied = errors.New("this is a proxy; send CONNECT host:port or an http:// URL")
+)
 
 // cutScheme cuts "http://" from the target of a request in absolute form.
 func cutScheme(uri string) (rest string, ok bool) {
@@ -116,71 +196,61 @@ func httpAuthority(rest string) string {
 	return rest
 }
 
-// sameHost reports whether the Host header names the target. HTTP/1.0 needs
+// sameHost reports whether the Host header of h names the target. HTTP/1.0 needs
 // none.
-func (x *exchange) sameHost(host string) bool {
-	if host == "" {
-		return !x.r.ProtoAtLeast(1, 1)
+func (x *exchange) sameHost(h *head) bool {
+	if h.hosts == 0 {
+		return h.minor == '0'
 	}
-	t, err := policy.ParseTarget(httpAuthority(host))
-	return err == nil && t == x.target
+	t, err := policy.ParseTarget(httpAuthority(h.host))
+	return err == nil && x.p.named(t) == x.p.named(x.target)
 }
 
-// reach resolves, vets and dials the target, which has been allowed, and writes
-// the decision to the audit. On success it has been tracked: see drop.
-func (x *exchange) reach(ctx context.Context) (net.Conn, *refusal) {
-	asked := time.Now()
-	addrs, err := x.p.resolve(ctx, x.target)
-	x.decided.DNSMillis = millis(time.Since(asked))
+// parse parses an authority that the client sent.
+func (x *exchange) parse(authority string) (policy.Target, *refusal) {
+	t, err := policy.ParseTarget(authority)
 	if err != nil {
-		x.logDecision(true, policy.ReasonAllowed)
-		status, words := lookupFault(err)
-		return nil, x.gateway(status, "lookup", words)
+		return t, x.badRequest("bad_target", err)
 	}
-	good, refused := x.vet(addrs)
-	if refused != nil {
-		return nil, refused
-	}
-	x.logDecision(true, policy.ReasonAllowed)
-	dialed := time.Now()
-	conn, to, err := x.p.race(ctx, good, x.target.Port)
-	x.ended.ConnectMillis = millis(time.Since(dialed))
-	if err != nil {
-		status, words := dialFault(err)
-		return nil, x.gateway(status, "connect", words)
-	}
-	x.ended.Dialed = to.String()
-	x.p.track(conn)
-	return conn, nil
+	return t, nil
 }
 
-// vet drops the addresses that may not be dialled. It refuses when none is left:
-// one public address beside a private one is a name that is set up badly, but
-// nothing can be reached through it that is not allowed.
-func (x *exchange) vet(addrs []netip.Addr) ([]netip.Addr, *refusal) {
-	own, err := x.p.opts.OwnAddrs()
-	if err != nil {
-		x.logDecision(true, policy.ReasonAllowed)
-		return nil, x.gateway(502, "own_addresses", "proxy does not know its own addresses")
+// logDecision writes the first line of the request, once.
+func (x *exchange) logDecision(allow bool, reason policy.Reason) {
+	if x.logged {
+		return
 	}
-	var good []netip.Addr
-	var last policy.Decision
-	for _, addr := range addrs {
-		addr = addr.Unmap()
-		x.decided.Addresses = append(x.decided.Addresses, addr.String())
-		d := policy.VetAddr(x.p.opts.Allowlist, addr, x.target.Port, own...)
-		if d.Allow {
-			good = append(good, addr)
-			continue
-		}
-		x.decided.Refused = append(x.decided.Refused, addr.String()+" "+d.Rule)
-		last = d
+	x.logged = true
+	d := x.decided
+	d.event = x.event("decision")
+	if d.Host == "" {
+		d.Host = clean(x.uri, maxSubject)
 	}
-	if len(good) == 0 {
-		x.decided.Rule = last.Rule
-		return nil, x.denied(last)
+	d.Reason, d.Decision, d.WouldDeny = reason, "deny", x.verdict.WouldDeny
+	if d.Rule == "" {
+		d.Rule = x.verdict.Rule
 	}
-	return good, nil
+	if allow {
+		d.Decision = "allow"
+	}
+	x.p.metrics.decision(x.proto, d.Decision, reason, d.WouldDeny)
+	x.p.audit.write(&d)
+}
+
+// logAllowed is logDecision for a target that may be dialled.
+func (x *exchange) logAllowed() { x.logDecision(true, x.verdict.Reason) }
+
+// logEnd writes the last line of a request that was allowed.
+func (x *exchange) logEnd(up, down int64, reason string) {
+	if errors.Is(context.Cause(x.ctx), errRevoked) {
+		reason = "revoked"
+	}
+	e := x.ended
+	e.event = x.event("close")
+	e.BytesUp, e.BytesDown, e.CloseReason = up, down, reason
+	e.DurationMillis = millis(time.Since(x.begun))
+	x.p.metrics.closed(x.proto, up, down, reason)
+	x.p.audit.write(&e)
 }
 
 func (x *exchange) event(name string) event {
@@ -192,28 +262,6 @@ func (x *exchange) event(name string) event {
 		Proto:     x.proto,
 		Host:      x.target.Host,
 		Port:      x.target.Port,
+		UID:       x.uid,
 	}
-}
-
-// logDecision writes the first line of the request. It is called once.
-func (x *exchange) logDecision(allow bool, reason policy.Reason) {
-	d := x.decided
-	d.event = x.event("decision")
-	if d.Host == "" {
-		d.Host = clean(x.uri, maxSubject)
-	}
-	d.Reason, d.Decision = reason, "deny"
-	if allow {
-		d.Decision = "allow"
-	}
-	x.p.audit.write(&d)
-}
-
-// logEnd writes the last line of a request that was allowed.
-func (x *exchange) logEnd(up, down int64, reason string) {
-	e := x.ended
-	e.event = x.event("close")
-	e.BytesUp, e.BytesDown, e.CloseReason = up, down, reason
-	e.DurationMillis = millis(time.Since(x.begun))
-	x.p.audit.write(&e)
 }

@@ -8,46 +8,71 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// forward serves a plain http request whose target has been allowed: one request
-// on a new connection, written anew, so that nothing of the client's framing
-// reaches the upstream.
-func (x *exchange) forward() {
-	upstream, refused := x.reach(x.r.Context())
-	if refused != nil {
+// forwardHead serves a plain http request whose head has been judged and whose
+// target has been allowed. net/http parses it once more, reads its body and
+// writes it anew, so that nothing of the client's framing reaches the upstream.
+func (x *exchange) forwardHead() {
+	x.plainHTTP = true
+	if refused := x.reach(); refused != nil {
 		x.refuse(refused)
 		return
 	}
-	defer x.p.drop(upstream)
-	counted := &countingConn{Conn: upstream}
+	_ = x.in.SetDeadline(time.Time{})
+	h := &handover{Conn: x.in.Conn, buf: x.in.buf, x: x, done: make(chan struct{})}
+	// One connection, then io.EOF. What the server begins ends with Close.
+	if err := x.p.server.Serve(&oneConn{conn: h}); errors.Is(err, http.ErrServerClosed) {
+		_ = h.Close()
+	}
+	<-h.done
+	if !h.served.Load() {
+		x.logEnd(0, 0, "broken") // net/http takes less than we do
+	}
+}
+
+// forward serves r on the upstream connection that is there.
+func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
+	counted := &countingConn{Conn: x.upstream}
 	reason := "broken" // unless the response ends; a panic of ReverseProxy is one that does not
 	defer func() { x.logEnd(counted.written.Load(), counted.read.Load(), reason) }()
 
-	transport := onceTransport(counted)
+	transport := x.onceTransport(counted)
 	defer transport.CloseIdleConnections()
 	// A connection serves one request, and one that changes protocol would go on
 	// without being seen. WebSockets use CONNECT behind a proxy (RFC 6455 4.1).
-	x.r.Header.Del("Upgrade")
-	x.w.Header().Set("Connection", "close")
+	r.Header.Del("Upgrade")
+	w.Header().Set("Connection", "close")
 	failed := false
 	(&httputil.ReverseProxy{
 		Transport:     transport,
 		Rewrite:       x.rewrite,
 		FlushInterval: -1, // a stream is passed on as it comes
 		ErrorLog:      log.New(io.Discard, "", 0),
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+		ModifyResponse: func(resp *http.Response) error {
+			if x.route.via != nil && resp.StatusCode == http.StatusProxyAuthRequired {
+				return &upstreamError{"upstream proxy wants a password"}
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			failed = true
+			f := fault{http.StatusBadGateway, socksFailed, "sent no valid response"}
+			if proxied := (*upstreamError)(nil); errors.As(err, &proxied) {
+				f.words = proxied.words
+			}
 			h := w.Header()
 			h.Set(denyHeader, "response")
 			h.Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(http.StatusBadGateway)
-			f := x.gateway(http.StatusBadGateway, "response", "sent no valid response")
-			_, _ = io.WriteString(w, f.text())
+			w.WriteHeader(f.status)
+			_, _ = io.WriteString(w, x.gateway(f, "response").text())
 		},
-	}).ServeHTTP(x.w, x.r)
+	}).ServeHTTP(w, r)
 	if !failed {
 		reason = "eof"
 	}
@@ -76,10 +101,11 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 
 var errOneRequest = errors.New("connection already used")
 
-// onceTransport sends one request over conn, and never dials.
-func onceTransport(conn net.Conn) *http.Transport {
+// onceTransport sends one request over conn, and never dials. An upstream proxy
+// gets the request in absolute form, because many take CONNECT for 443 alone.
+func (x *exchange) onceTransport(conn net.Conn) *http.Transport {
 	var used atomic.Bool
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			if used.Swap(true) {
 				return nil, errOneRequest
@@ -90,7 +116,63 @@ func onceTransport(conn net.Conn) *http.Transport {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
+	if x.route.via != nil {
+		t.Proxy = func(*http.Request) (*url.URL, error) { return x.route.via.url, nil }
+	}
+	return t
 }
+
+// handover is a connection on its way to net/http, which reads the bytes that
+// are there already first.
+type handover struct {
+	net.Conn
+	buf    []byte
+	x      *exchange
+	served atomic.Bool
+	once   sync.Once
+	done   chan struct{} // closed with the connection
+}
+
+func (h *handover) Read(b []byte) (int, error) {
+	if len(h.buf) > 0 {
+		n := copy(b, h.buf)
+		h.buf = h.buf[n:]
+		return n, nil
+	}
+	return h.Conn.Read(b)
+}
+
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return h.Conn.Close()
+}
+
+// CloseWrite lets net/http end its answers gently: without it the reset of a
+// close with unread bytes takes the answer away.
+func (h *handover) CloseWrite() error { return closeWrite(h.Conn) }
+
+type handoverKey struct{}
+
+// withHandover is the ConnContext of the server.
+func withHandover(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, handoverKey{}, conn)
+}
+
+// oneConn is a listener of one connection.
+type oneConn struct{ conn *handover }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	conn := l.conn
+	l.conn = nil
+	if conn == nil {
+		return nil, io.EOF
+	}
+	return conn, nil
+}
+
+func (l *oneConn) Close() error { return nil }
+
+func (l *oneConn) Addr() net.Addr { return new(net.TCPAddr) }
 
 // countingConn counts bytes. It hides splice, which a response that net/http
 // writes anew has no use for.

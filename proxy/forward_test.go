@@ -46,7 +46,7 @@ func TestForward(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, addr := serve(t, Options{Allowlist: list(t, "good.test", "good.test:8080", "9.9.9.9")}, toOrigin(to, 8080))
+			_, addr := serve(t, Options{Policy: allow(t, "good.test", "good.test:8080", "9.9.9.9")}, toOrigin(to, 8080))
 			c := dialProxy(t, addr)
 			c.send(t, tt.head)
 			a := c.read(t, "GET")
@@ -64,7 +64,7 @@ func TestForwardHostMustAgree(t *testing.T) {
 	t.Parallel()
 	to := httpOrigin(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) })
 	f := toOrigin(to, 8080)
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test:*", "evil.test:*")}, f)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test:*", "evil.test:*")}, f)
 	for _, tt := range []struct {
 		head   string
 		status int
@@ -101,7 +101,7 @@ func TestForwardServesOneRequest(t *testing.T) {
 	seen := make(chan string, 4)
 	to := httpOrigin(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Host })
 	f := toOrigin(to)
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 	c := dialProxy(t, addr)
 	c.send(t, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\nGET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n")
 	a := c.read(t, "GET")
@@ -131,7 +131,7 @@ func TestForwardDropsHopByHop(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: secret\r\nProxy-Authenticate: Basic\r\nX-Kept: 1\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(to))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(to))
 	a := ask(t, addr, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\nConnection: close, X-Secret, Upgrade\r\nX-Secret: 1\r\n"+
 		"Proxy-Connection: keep-alive\r\nProxy-Authorization: Basic eA==\r\nProxy-Whatever: 1\r\nKeep-Alive: 1\r\nUpgrade: websocket\r\nTe: gzip\r\n"+
 		"X-Kept: 1\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n")
@@ -168,7 +168,7 @@ func TestForwardStreams(t *testing.T) {
 			}
 		}
 	})
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(to))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(to))
 	c := dialProxy(t, addr)
 	c.send(t, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n")
 	resp, err := http.ReadResponse(c.in, nil)
@@ -188,7 +188,7 @@ func TestForwardStreams(t *testing.T) {
 func TestForwardHead(t *testing.T) {
 	t.Parallel()
 	to := httpOrigin(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000000") })
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(to))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(to))
 	for target, want := range map[string]int{"good.test": 200, "evil.test": 403} {
 		c := dialProxy(t, addr)
 		c.send(t, "HEAD http://"+target+"/ HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
@@ -214,7 +214,7 @@ func TestForwardBrokenUpstream(t *testing.T) {
 				}
 			})
 			lines := new(sink)
-			_, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: lines}, toOrigin(to))
+			_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, toOrigin(to))
 			a := ask(t, addr, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n")
 			if a.status != 502 || !strings.Contains(a.body, tt.want) || a.header.Get(denyHeader) != "response" {
 				t.Errorf("%s %q", a.line, a.body)
@@ -235,7 +235,7 @@ func TestForwardCutShort(t *testing.T) {
 		}
 	})
 	lines := new(sink)
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test"), Audit: lines}, toOrigin(to))
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, toOrigin(to))
 	c := dialProxy(t, addr)
 	c.send(t, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n")
 	resp, err := http.ReadResponse(c.in, nil)
@@ -258,7 +258,7 @@ func TestCloseEndsLiveForward(t *testing.T) {
 		close(begun)
 		<-r.Context().Done() // the proxy has closed its side
 	})
-	p, addr := serve(t, Options{Allowlist: list(t, "good.test")}, toOrigin(to))
+	p, addr := serve(t, Options{Policy: allow(t, "good.test")}, toOrigin(to))
 	c := dialProxy(t, addr)
 	c.send(t, "GET http://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n")
 	<-begun
@@ -276,7 +276,7 @@ func TestForwardUnderAnotherServer(t *testing.T) {
 	t.Parallel()
 	to := httpOrigin(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) })
 	f := toOrigin(to)
-	p := New(Options{Allowlist: list(t, "good.test"), Lookup: f.Lookup, Dial: f.Dial, OwnAddrs: func() ([]netip.Addr, error) { return nil, nil }})
+	p := New(Options{Policy: allow(t, "good.test"), Lookup: f.Lookup, Dial: f.Dial, OwnAddrs: func() ([]netip.Addr, error) { return nil, nil }})
 	defer func() { _ = p.Close() }()
 	srv := httptest.NewServer(p)
 	defer srv.Close()

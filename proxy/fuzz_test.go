@@ -50,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		return here, nil
 	}
 	_, addr := serve(f, Options{
-		Allowlist: list(f, "good.test", "*.wild.test"), Lookup: lookup, Dial: dial,
+		Policy: allow(f, "good.test", "*.wild.test"), Lookup: lookup, Dial: dial,
 		OwnAddrs: func() ([]netip.Addr, error) { return nil, nil },
 	}, nil)
 	f.Fuzz(func(t *testing.T, request string) {

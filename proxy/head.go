@@ -2,121 +2,169 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"net"
+	"fmt"
 	"strings"
-	"sync"
 )
 
-// net/http is lenient where a proxy must not be: it takes bare line feeds, folded
-// lines and Transfer-Encoding over Content-Length, and it replaces the Host
-// header by the host of the request line, so that a handler cannot see that they
-// differ. Therefore the bytes of the head are kept beside it and checked again.
+const (
+	maxHead = 16 << 10
+	maxLine = 8 << 10
+)
 
-// headListener hands out connections that keep the head of their first request.
-type headListener struct{ net.Listener }
+// head is the head of a request. net/http is lenient where a proxy must not be:
+// it takes bare line feeds, folded lines and Transfer-Encoding over
+// Content-Length, and it replaces the Host header by the host of the request
+// line, so that a handler cannot see that they differ. So the bytes are judged
+// here, and net/http sees only what has passed.
+type head struct {
+	method, uri string
+	minor       byte   // of HTTP/1: '0' or '1'
+	host        string // of the Host header
+	hosts       int    // how many there were
+	size        int    // bytes scanned, and of the head when it is complete
 
-func (l headListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &headConn{Conn: conn}, nil
+	lengths, encodings int
 }
 
-// headConn keeps what is read from it until the end of the first head. There is
-// no second one: every connection serves one request. It is unwrapped before a
-// tunnel uses it, because a wrapped connection cannot splice.
-type headConn struct {
-	net.Conn
-	mu   sync.Mutex
-	head []byte
-	done bool
-}
-
-func (c *headConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.head = append(c.head, b[:n]...)
-		c.done = len(c.head) > maxHead || bytes.Contains(c.head, []byte(endOfHead))
-	}
-	return n, err
-}
-
-// CloseWrite lets net/http end its own refusals gently: without it the reset of
-// a close with unread bytes takes the answer away.
-func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-// take returns what was kept and keeps nothing any more.
-func (c *headConn) take() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	head := c.head
-	c.head, c.done = nil, true
-	return head
-}
-
-const endOfHead = "\r\n\r\n"
-
-type headKey struct{}
-
-// withHead is the ConnContext of the server.
-func withHead(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, headKey{}, conn)
-}
-
-// checkHead checks the head of the request that ctx belongs to and returns its
-// Host header. Under a server that is not ours there is nothing to check: then
-// net/http's reading of the request is all there is, and found is false.
-func checkHead(ctx context.Context) (host string, found bool, err error) {
-	conn, ok := ctx.Value(headKey{}).(*headConn)
-	if !ok {
-		return "", false, nil
-	}
-	host, err = strictHead(conn.take())
-	return host, true, err
-}
-
-// strictHead returns the Host header of the request head at the beginning of b.
-// The error says which form that RFC 9112 forbids or lets a proxy refuse was
-// found, all of them ways to make two parsers disagree.
-func strictHead(b []byte) (host string, err error) {
-	head, _, ok := bytes.Cut(b, []byte(endOfHead))
-	if !ok {
-		return "", errors.New("head has lines that do not end in CR LF")
-	}
-	lines := strings.Split(string(head), "\r\n")
-	seen := make(map[string]int)
-	for i, line := range lines {
-		if strings.ContainsAny(line, "\r\n\x00") {
-			return "", errors.New("head has control bytes")
+// readHead reads the head of a request from the client and leaves its bytes in
+// the inbox. The error says what is wrong with it.
+func (in *inbox) readHead() (*head, error) {
+	h := new(head)
+	for {
+		done, err := h.scan(in.buf)
+		if done || err != nil {
+			return h, err
 		}
-		if i == 0 {
-			continue // the request line: the target is parsed by policy
-		}
-		if line[0] == ' ' || line[0] == '\t' {
-			return "", errors.New("folded header line")
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || name == "" || strings.ContainsAny(name, " \t") {
-			return "", errors.New("header line without a name")
-		}
-		name = strings.ToLower(name)
-		seen[name]++
-		if name == "host" {
-			host = strings.Trim(value, " \t")
+		if err := in.more(maxHead); errors.Is(err, errFull) {
+			return h, fmt.Errorf("head of more than %d bytes", maxHead)
+		} else if isTimeout(err) {
+			return h, errors.New("head took too long")
+		} else if err != nil {
+			return h, errors.New("head ends early")
 		}
 	}
+}
+
+// scan takes the lines of b that it has not seen yet, and reports whether the
+// head is complete. It is called again with the same bytes and more.
+//
+// Every form that it refuses is one that RFC 9112 forbids or lets a proxy
+// refuse, and all are ways to make two parsers disagree.
+func (h *head) scan(b []byte) (done bool, err error) {
+	if h.size == 0 && len(b) > 0 && !isToken(b[0]) {
+		return false, errors.New("not a request for an HTTP or SOCKS5 proxy")
+	}
+	for {
+		length := bytes.IndexByte(b[h.size:], '\n')
+		if length > maxLine || length < 0 && len(b)-h.size > maxLine {
+			return false, fmt.Errorf("line of more than %d bytes", maxLine)
+		}
+		if length < 0 {
+			return false, nil
+		}
+		line, ok := strings.CutSuffix(string(b[h.size:h.size+length]), "\r")
+		if !ok {
+			return false, errors.New("head has lines that do not end in CR LF")
+		}
+		first := h.size == 0
+		h.size += length + 1
+		switch {
+		case first:
+			err = h.requestLine(line)
+		case line == "":
+			return true, h.whole()
+		default:
+			err = h.field(line)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// requestLine takes the first line. The target in it is parsed by policy.
+func (h *head) requestLine(line string) error {
+	method, rest, _ := strings.Cut(line, " ")
+	uri, version, ok := strings.Cut(rest, " ")
+	if !ok || uri == "" || !isTokens(method) || hasControls(uri) || strings.Contains(uri, "\t") {
+		return errors.New("not a request line; send METHOD target HTTP/1.1")
+	}
+	minor, ok := strings.CutPrefix(version, "HTTP/1.")
+	if !ok || minor != "0" && minor != "1" {
+		return errors.New("version of HTTP that is not spoken here; send HTTP/1.1")
+	}
+	h.method, h.uri, h.minor = method, uri, minor[0]
+	return nil
+}
+
+func (h *head) field(line string) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return errors.New("folded header line")
+	}
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isTokens(name) {
+		return errors.New("header line without a name")
+	}
+	if hasControls(value) {
+		return errors.New("head has control bytes")
+	}
+	value = strings.Trim(value, " \t")
+	switch strings.ToLower(name) {
+	case "host":
+		h.hosts++
+		h.host = value
+	case "content-length":
+		h.lengths++
+		if value == "" || len(value) > 18 || strings.Trim(value, "0123456789") != "" {
+			return errors.New("length of the body that is no number")
+		}
+	case "transfer-encoding":
+		h.encodings++
+		if !strings.EqualFold(value, "chunked") {
+			return errors.New("Transfer-Encoding that is not spoken here; send chunked")
+		}
+	}
+	return nil
+}
+
+// whole judges what only the complete head can tell.
+func (h *head) whole() error {
 	switch {
-	case seen["host"] > 1:
-		return "", errors.New("more than one Host header")
-	case seen["content-length"] > 1 || seen["transfer-encoding"] > 1:
-		return "", errors.New("length of the body given twice")
-	case seen["content-length"] > 0 && seen["transfer-encoding"] > 0:
-		return "", errors.New("both Content-Length and Transfer-Encoding")
+	case h.hosts > 1:
+		return errors.New("more than one Host header")
+	case h.lengths > 1 || h.encodings > 1:
+		return errors.New("length of the body given twice")
+	case h.lengths > 0 && h.encodings > 0:
+		return errors.New("both Content-Length and Transfer-Encoding")
+	case h.encodings > 0 && h.minor == '0':
+		return errors.New("Transfer-Encoding in HTTP/1.0")
 	}
-	return host, nil
+	return nil
+}
+
+// isToken reports whether c may stand in a method or the name of a header (RFC
+// 9110 section 5.6.2).
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+func isTokens(s string) bool {
+	for i := range len(s) {
+		if !isToken(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// hasControls reports whether s has control bytes other than tabs. Bytes beyond
+// ASCII pass: clients put UTF-8 into paths, and hosts are checked elsewhere.
+func hasControls(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return true
+		}
+	}
+	return false
 }

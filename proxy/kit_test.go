@@ -95,6 +95,12 @@ func list(t testing.TB, domains ...string) *policy.Allowlist {
 	return a
 }
 
+// allow is a policy of entries that looks at no TLS greeting.
+func allow(t testing.TB, domains ...string) *policy.Policy {
+	t.Helper()
+	return &policy.Policy{Domains: domains, Allowlist: list(t, domains...), SNI: policy.SNIOff}
+}
+
 // serve starts a proxy on loopback and returns its address.
 func serve(t testing.TB, opts Options, f *fakeNet) (*DomainProxy, string) {
 	t.Helper()

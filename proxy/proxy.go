@@ -1,17 +1,18 @@
-// Package proxy is the way out of a container that has an allowlist: an HTTP
-// proxy that takes CONNECT and plain HTTP requests, decides each one, and only
-// then resolves and dials.
+// Package proxy is the way out of a container that has a policy: it takes
+// CONNECT, plain HTTP requests, SOCKS5 and connections that were redirected to
+// it, decides each one, and only then resolves and dials.
 //
-// The order is the point. A target is parsed from the bytes of the request line,
-// strictly. It is decided by name, so what is denied is asked of no resolver. An
-// allowed name is resolved once, every answer is vetted, and an answer that was
-// vetted is dialled as an address, so no second lookup can give another one.
-// Every front end goes through the same decision.
+// The order is the point. A target is parsed from the client's bytes, strictly.
+// It is decided by name, so what is denied is asked of no resolver. On port 443
+// the name in the TLS greeting is held to it, on port 80 the Host header of the
+// one request that a connection may carry. An allowed name is resolved once,
+// every answer is vetted, and an answer that was vetted is dialled as an address,
+// so no second lookup can give another one. Every front end goes through the
+// same decision.
 package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -27,7 +28,6 @@ import (
 
 const (
 	headTimeout   = 10 * time.Second
-	maxHead       = 16 << 10
 	lookupTimeout = 10 * time.Second
 	dialTimeout   = 10 * time.Second
 	// defaultTunnels is above what npm opens at once for a big install (about
@@ -38,8 +38,8 @@ const (
 // Options says what a proxy allows and what it works with. The zero Options
 // deny everything.
 type Options struct {
-	// Allowlist decides. nil denies everything.
-	Allowlist *policy.Allowlist
+	// Policy decides, until SetPolicy gives another one. nil denies everything.
+	Policy *policy.Policy
 	// Audit receives one JSON line for each decision and one for the end of each
 	// allowed request; nil means none. A line is one Write. Lines are written by
 	// a goroutine of their own and dropped, and counted, when it falls behind.
@@ -58,30 +58,43 @@ type Options struct {
 	// unless a rule names them exactly. It is asked at each dial, because
 	// addresses come and go; its error refuses the request. nil asks the kernel.
 	OwnAddrs func() ([]netip.Addr, error)
+	// NameOf returns the name that an address of 198.18.0.0/15 stands for. nil
+	// knows none.
+	NameOf func(netip.Addr) (name string, ok bool)
+	// OriginalDst returns where the client of ServeTransparent wanted to go. nil
+	// asks the kernel.
+	OriginalDst func(net.Conn) (netip.AddrPort, error)
+	// UIDOf returns the user of the socket with this local and remote address in
+	// the clients' network namespace; remote is where the client wanted to go,
+	// not the listener. It is asked once a connection, for the audit. nil knows
+	// none.
+	UIDOf func(local, remote netip.AddrPort) (uid int, ok bool)
 	// MaxTunnels is how many requests are served at once; the next ones get a
 	// 503. 0 means 4096. A tunnel holds two descriptors when it idles, six when
 	// it has carried a megabyte in both directions: RLIMIT_NOFILE should fit.
 	MaxTunnels int
 }
 
-// DomainProxy is an HTTP proxy that connects to nothing but what its allowlist
-// names. It is an [http.Handler] as well as a server of its own.
+// DomainProxy is a proxy that connects to nothing but what its policy names. It
+// is an [http.Handler] as well as a server of its own.
 type DomainProxy struct {
-	opts   Options
-	server *http.Server
-	audit  *auditLog
-	prefix string // of request ids
-	serial atomic.Uint64
-	port   atomic.Int32
+	opts    Options
+	policy  atomic.Pointer[policy.Policy]
+	server  *http.Server // for plain HTTP behind its head
+	audit   *auditLog
+	metrics metrics
+	prefix  string // of request ids
+	serial  atomic.Uint64
+	port    atomic.Int32
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	open   int                   // requests being served, at most MaxTunnels
-	conns  map[net.Conn]struct{} // taken from the server, and upstream
-	work   sync.WaitGroup        // one for each open request
+	mu        sync.Mutex
+	closed    bool
+	listeners map[net.Listener]struct{}
+	live      map[*exchange]place // those that hold a place, at most MaxTunnels
+	work      sync.WaitGroup      // one for each exchange
 
 	closing  sync.Once
 	closeErr error
@@ -105,14 +118,14 @@ func StartProxy(domains []string) (*DomainProxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("domain proxy: %w", err)
 	}
-	p := New(Options{Allowlist: list})
+	p := New(Options{Policy: &policy.Policy{Domains: domains, Allowlist: list, SNI: policy.SNIMatch}})
 	p.setPort(l)
 	go func() { _ = p.Serve(l) }()
 	return p, nil
 }
 
-// New returns a proxy that listens nowhere yet; see [DomainProxy.Serve]. Call
-// Close when it is no longer needed.
+// New returns a proxy that listens nowhere yet; see [DomainProxy.Serve] and
+// [DomainProxy.ServeTransparent]. Call Close when it is no longer needed.
 func New(opts Options) *DomainProxy {
 	if opts.MaxTunnels <= 0 {
 		opts.MaxTunnels = defaultTunnels
@@ -123,40 +136,29 @@ func New(opts Options) *DomainProxy {
 	if opts.OwnAddrs == nil {
 		opts.OwnAddrs = interfaceAddrs
 	}
-	if opts.Dial == nil {
-		opts.Dial = vettingDialer(opts.Allowlist).DialContext
+	if opts.OriginalDst == nil {
+		opts.OriginalDst = originalDst
 	}
 	p := &DomainProxy{
-		opts:   opts,
-		audit:  startAudit(opts.Audit),
-		prefix: newPrefix(),
-		conns:  make(map[net.Conn]struct{}),
+		opts:      opts,
+		audit:     startAudit(opts.Audit),
+		prefix:    newPrefix(),
+		listeners: make(map[net.Listener]struct{}),
+		live:      make(map[*exchange]place),
 	}
+	p.policy.Store(opts.Policy)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.server = &http.Server{
-		Handler:           p,
-		ReadHeaderTimeout: headTimeout,
-		MaxHeaderBytes:    maxHead - 4<<10, // net/http adds 4 KiB
-		ErrorLog:          log.New(io.Discard, "", 0),
-		BaseContext:       func(net.Listener) context.Context { return p.ctx },
-		ConnContext:       withHead,
-		Protocols:         new(http.Protocols),
+		Handler:     p,
+		ErrorLog:    log.New(io.Discard, "", 0),
+		BaseContext: func(net.Listener) context.Context { return p.ctx },
+		ConnContext: withHandover,
+		Protocols:   new(http.Protocols),
 		// "OPTIONS *" is for this server to refuse, not for net/http to answer.
 		DisableGeneralOptionsHandler: true,
 	}
 	p.server.Protocols.SetHTTP1(true)
 	return p
-}
-
-// Serve accepts and serves clients on l until Close, and closes l. It returns
-// nil after Close, and the error of l otherwise. It may be called for several
-// listeners at the same time.
-func (p *DomainProxy) Serve(l net.Listener) error {
-	p.setPort(l)
-	if err := p.server.Serve(headListener{l}); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 func (p *DomainProxy) setPort(l net.Listener) {
@@ -173,13 +175,13 @@ func (p *DomainProxy) Port() int { return int(p.port.Load()) }
 // and returns the same error.
 func (p *DomainProxy) Close() error {
 	p.closing.Do(func() {
+		p.cancel() // before the listeners, so that Serve knows why they end
 		p.mu.Lock()
 		p.closed = true
-		for conn := range p.conns {
-			_ = conn.Close()
+		for l := range p.listeners {
+			_ = l.Close()
 		}
 		p.mu.Unlock()
-		p.cancel()
 		p.closeErr = p.server.Close()
 		p.work.Wait()
 		p.audit.close()
@@ -187,40 +189,31 @@ func (p *DomainProxy) Close() error {
 	return p.closeErr
 }
 
-// enter takes one of the places for requests. Each true needs one leave.
-func (p *DomainProxy) enter() bool {
+// begin counts x among what Close waits for. Each true needs one work.Done.
+func (p *DomainProxy) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.open >= p.opts.MaxTunnels {
+	if p.closed {
 		return false
 	}
-	p.open++
 	p.work.Add(1)
 	return true
 }
 
-func (p *DomainProxy) leave() {
-	p.mu.Lock()
-	p.open--
-	p.mu.Unlock()
-	p.work.Done()
-}
-
-// track has Close close conn, which may be now. Each track needs one drop.
-func (p *DomainProxy) track(conn net.Conn) {
+// enter takes one of the places for requests. From then on, SetPolicy revokes x
+// when its target is no longer allowed. x may enter again with another target.
+func (p *DomainProxy) enter(x *exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		_ = conn.Close()
-		return
+	if _, again := p.live[x]; !again && (p.closed || len(p.live) >= p.opts.MaxTunnels) {
+		return false
 	}
-	p.conns[conn] = struct{}{}
+	p.live[x] = place{target: x.target}
+	return true
 }
 
-// drop closes conn and forgets it.
-func (p *DomainProxy) drop(conn net.Conn) {
+func (p *DomainProxy) leave(x *exchange) {
 	p.mu.Lock()
-	delete(p.conns, conn)
-	p.mu.Unlock()
-	_ = conn.Close()
+	defer p.mu.Unlock()
+	delete(p.live, x)
 }

@@ -1,21 +1,12 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"eggrun/policy"
-)
-
-var (
-	errFragment    = errors.New("target has a fragment; write the URL without '#'")
-	errHostDiffers = errors.New("host of the Host header differs from that of the URL; send the same one")
 )
 
 const (
@@ -32,6 +23,7 @@ const (
 // libcurl shows the number alone, and the header with -v.
 type refusal struct {
 	status int
+	socks  byte // reply of SOCKS5
 	code   policy.Reason
 	phrase string // of the status line
 	body   string // one line
@@ -48,6 +40,11 @@ func (x *exchange) subject() string {
 	return clean(x.target.String(), maxSubject)
 }
 
+// request is what the client asked for: "CONNECT good.test:443".
+func (x *exchange) request() string {
+	return strings.TrimSpace(clean(x.method, maxSubject) + " " + x.subject())
+}
+
 // denied is the refusal for a decision of the policy.
 func (x *exchange) denied(d policy.Decision) *refusal {
 	cause, advice := "not on the allowlist", "add it to eggrun.domains"
@@ -59,10 +56,15 @@ func (x *exchange) denied(d policy.Decision) *refusal {
 		// laid out that the container cannot see.
 		cause, advice = "has no public address", "add the address that is meant to eggrun.domains"
 	}
+	return x.unfit(d.Reason, cause, advice)
+}
+
+// unfit is the refusal for a target, or for what the client does with it.
+func (x *exchange) unfit(code policy.Reason, cause, advice string) *refusal {
 	return &refusal{
-		status: http.StatusForbidden, code: d.Reason, deny: true,
+		status: http.StatusForbidden, socks: socksNotAllowed, code: code, deny: true,
 		phrase: x.subject() + " " + cause,
-		body:   fmt.Sprintf("%s %s: %s; %s", clean(x.method, maxSubject), x.target, cause, advice),
+		body:   fmt.Sprintf("%s: %s; %s", x.request(), cause, advice),
 	}
 }
 
@@ -73,9 +75,9 @@ func (x *exchange) badRequest(code policy.Reason, err error) *refusal {
 		cause = inner // without the target, which is hostile here
 	}
 	return &refusal{
-		status: http.StatusBadRequest, code: code, deny: true,
+		status: http.StatusBadRequest, socks: socksFailed, code: code, deny: true,
 		phrase: cause.Error(),
-		body:   clean(x.method, maxSubject) + ": " + err.Error(),
+		body:   strings.TrimPrefix(clean(x.method, maxSubject)+": "+err.Error(), ": "),
 	}
 }
 
@@ -83,102 +85,41 @@ func (x *exchange) badRequest(code policy.Reason, err error) *refusal {
 func (x *exchange) notProxied() *refusal {
 	return &refusal{
 		status: http.StatusMethodNotAllowed, code: "not_proxied", deny: true,
-		phrase: "this is a proxy; send CONNECT host:port or an http:// URL",
-		body:   fmt.Sprintf("%s %s: not a request for a proxy; set HTTPS_PROXY and HTTP_PROXY to this address", clean(x.method, maxSubject), x.subject()),
+		phrase: errNotProxied.Error(),
+		body:   x.request() + ": not a request for a proxy; set HTTPS_PROXY and HTTP_PROXY to this address",
 		header: [2]string{"Allow", http.MethodConnect},
 	}
 }
 
 // tooMany is the refusal at the cap.
 func (x *exchange) tooMany() *refusal {
+	phrase := fmt.Sprintf("%d connections are open; close some", x.p.opts.MaxTunnels)
 	return &refusal{
-		status: http.StatusServiceUnavailable, code: "too_many_tunnels", deny: true,
-		phrase: fmt.Sprintf("%d connections are open; close some", x.p.opts.MaxTunnels),
-		body:   fmt.Sprintf("%s %s: %d connections are open; close some", clean(x.method, maxSubject), x.target, x.p.opts.MaxTunnels),
+		status: http.StatusServiceUnavailable, socks: socksFailed, code: "too_many_tunnels", deny: true,
+		phrase: phrase,
+		body:   x.request() + ": " + phrase,
 		header: [2]string{"Retry-After", "1"},
 	}
 }
 
 // gateway is the answer when an allowed target cannot be reached.
-func (x *exchange) gateway(status int, code policy.Reason, words string) *refusal {
+func (x *exchange) gateway(f fault, code policy.Reason) *refusal {
 	return &refusal{
-		status: status, code: code,
-		phrase: x.subject() + " " + words,
-		body:   fmt.Sprintf("%s %s: %s", clean(x.method, maxSubject), x.target, words),
+		status: f.status, socks: f.socks, code: code,
+		phrase: x.subject() + " " + f.words,
+		body:   x.request() + ": " + f.words,
 	}
 }
-
-// refuse answers the client and closes the connection.
-func (x *exchange) refuse(f *refusal) {
-	conn, _, err := x.hijack()
-	if err != nil {
-		x.refuseThrough(f)
-		return
-	}
-	x.refuseOn(conn, f)
-}
-
-// refuseThrough answers by way of net/http, whose status lines say nothing.
-func (x *exchange) refuseThrough(f *refusal) {
-	x.logRefusal(f)
-	h := x.w.Header()
-	h.Set("Connection", "close")
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set(denyHeader, string(f.code))
-	if f.header[0] != "" {
-		h.Set(f.header[0], f.header[1])
-	}
-	x.w.WriteHeader(f.status)
-	_, _ = io.WriteString(x.w, f.text())
-}
-
-// refuseOn answers on a connection that was taken from net/http.
-func (x *exchange) refuseOn(conn net.Conn, f *refusal) {
-	x.logRefusal(f)
-	defer x.p.drop(conn)
-	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
-	if _, err := conn.Write(f.response(x.method != http.MethodHead)); err != nil {
-		return
-	}
-	// Closing with unread bytes (a ClientHello sent along with the CONNECT) makes
-	// the kernel send a reset, which can overtake the answer.
-	if closeWrite(conn) == nil {
-		_, _ = io.CopyN(io.Discard, conn, lingerBytes)
-	}
-}
-
-const (
-	lingerTimeout = 2 * time.Second
-	lingerBytes   = 256 << 10
-)
 
 // logRefusal writes the line that f is due: a verdict is a decision of its own,
-// a mishap ends a request whose decision has been written.
+// a mishap ends a request that was allowed.
 func (x *exchange) logRefusal(f *refusal) {
 	if f.deny {
 		x.logDecision(false, f.code)
 		return
 	}
+	x.logAllowed()
 	x.logEnd(0, 0, strings.TrimPrefix(f.phrase, x.subject()+" "))
-}
-
-func (f *refusal) text() string { return "eggrun: " + f.body + "\n" }
-
-// response returns f as the bytes of an HTTP response.
-func (f *refusal) response(withBody bool) []byte {
-	var b bytes.Buffer
-	status := fmt.Sprintf("HTTP/1.1 %d eggrun: ", f.status)
-	text := f.text()
-	fmt.Fprintf(&b, "%s%s\r\n", status, clean(f.phrase, maxStatusLine-len(status)))
-	fmt.Fprintf(&b, "%s: %s\r\n", denyHeader, f.code)
-	if f.header[0] != "" {
-		fmt.Fprintf(&b, "%s: %s\r\n", f.header[0], f.header[1])
-	}
-	fmt.Fprintf(&b, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(text))
-	if withBody {
-		b.WriteString(text)
-	}
-	return b.Bytes()
 }
 
 // clean returns s as printable ASCII of at most most bytes. Of a long string it

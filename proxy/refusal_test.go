@@ -13,7 +13,7 @@ import (
 
 func TestRefusalOnTheWire(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, nil)
 	for _, tt := range []struct{ name, head, line, code, body string }{
 		{"not listed", "CONNECT evil.test:443 HTTP/1.1\r\n\r\n",
 			"HTTP/1.1 403 eggrun: evil.test:443 not on the allowlist", "not_listed",
@@ -62,7 +62,7 @@ func TestRefusalOnTheWire(t *testing.T) {
 
 func TestRefusalIsClean(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, nil)
 	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + "." + strings.Repeat("c", 63) + "." + strings.Repeat("d", 50) + ".evil.test"
 	for _, target := range []string{
 		long + ":65535", "x\x01\x7f.test:443", "b\xc3\xbccher.test:443", strings.Repeat("a", 5000) + ":1",
@@ -114,7 +114,7 @@ func TestClean(t *testing.T) {
 
 func TestGoClientSeesTheReason(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, nil)
 	c := http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}}
 	resp, err := c.Get("https://evil.test/")
 	if err == nil {
@@ -129,7 +129,7 @@ func TestGoClientSeesTheReason(t *testing.T) {
 func TestCurlSeesTheReason(t *testing.T) {
 	t.Parallel()
 	need.That(t, "curl", func() error { _, err := exec.LookPath("curl"); return err })
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, nil)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, nil)
 	for _, tt := range []struct {
 		url  string
 		want []string

@@ -70,7 +70,7 @@ func TestVerdictIsTheSameInEveryFrontEnd(t *testing.T) {
 			} {
 				f := toOrigin(to, 8443)
 				lines := new(sink)
-				_, addr := serve(t, Options{Allowlist: list(t, strings.Fields(tt.list)...), Audit: lines}, f)
+				_, addr := serve(t, Options{Policy: allow(t, strings.Fields(tt.list)...), Audit: lines}, f)
 				head := fmt.Sprintf(front, tt.host, tt.port)
 				c := dialProxy(t, addr)
 				c.send(t, head)
@@ -102,7 +102,7 @@ func TestRequestTargetIsTakenLiterally(t *testing.T) {
 	t.Parallel()
 	to := origin(t, echo)
 	f := toOrigin(to)
-	_, addr := serve(t, Options{Allowlist: list(t, "good.test")}, f)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test")}, f)
 	for _, head := range []string{
 		"CONNECT good.test:443@evil.test:443 HTTP/1.1\r\n\r\n",
 		"CONNECT evil.test:443@good.test:443 HTTP/1.1\r\n\r\n",

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"eggrun/policy"
+)
+
+// originalDst returns where the client of a redirected connection wanted to go.
+// Connection tracking is looked up in the network namespace of the socket, so
+// it works from outside of the container. The error is that of getsockopt(2):
+// ENOENT when nothing was redirected, EOPNOTSUPP for MPTCP.
+func originalDst(conn net.Conn) (netip.AddrPort, error) {
+	raw, ok := rawConn(conn)
+	if !ok {
+		return netip.AddrPort{}, errors.New("connection without a descriptor")
+	}
+	const soOriginalDst = 80 // also IP6T_SO_ORIGINAL_DST
+	v4 := addrPort(conn.LocalAddr()).Addr().Is4()
+	var to netip.AddrPort
+	var fault error
+	err := raw.Control(func(fd uintptr) {
+		if v4 {
+			// An ipv6_mreq is the smallest that holds a sockaddr_in: family, port and
+			// address, in the order of the network.
+			var in *syscall.IPv6Mreq
+			if in, fault = syscall.GetsockoptIPv6Mreq(int(fd), syscall.SOL_IP, soOriginalDst); fault == nil {
+				b := in.Multiaddr
+				to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), uint16(b[2])<<8|uint16(b[3]))
+			}
+			return
+		}
+		// And an ip6_mtuinfo begins with a sockaddr_in6.
+		var in *syscall.IPv6MTUInfo
+		if in, fault = syscall.GetsockoptIPv6MTUInfo(int(fd), syscall.SOL_IPV6, soOriginalDst); fault == nil {
+			port := in.Addr.Port // in the order of the network
+			to = netip.AddrPortFrom(netip.AddrFrom16(in.Addr.Addr).Unmap(), port<<8|port>>8)
+		}
+	})
+	return to, errors.Join(err, fault)
+}
+
+// serveTransparent serves a client who does not know of the proxy.
+func (x *exchange) serveTransparent() {
+	x.proto, x.voice = protoTransparent, voiceRaw
+	to, err := x.p.opts.OriginalDst(x.in.Conn)
+	addr := to.Addr().Unmap()
+	if err != nil || !addr.IsValid() || addr.IsLoopback() || addr.IsUnspecified() || to.Port() == 0 ||
+		netip.AddrPortFrom(addr, to.Port()) == addrPort(x.in.LocalAddr()) {
+		x.uri = x.in.LocalAddr().String()
+		x.refuse(x.unfit("no_destination", "connection was not redirected here", "connect to the name that is meant"))
+		return
+	}
+	x.user(net.TCPAddrFromAddrPort(to))
+	x.target = policy.Target{Host: addr.String(), Addr: addr, Port: to.Port()}
+	refused := x.decide()
+	// A fake address has become its name; a real one is still an address.
+	real := x.target.Addr.IsValid()
+	switch {
+	case refused == nil && x.verdict.Opaque:
+		x.enterAndStream()
+	case x.target.Port == httpPort:
+		x.plain(real)
+	case refused == nil && !(real && x.verdict.WouldDeny):
+		x.enterAndStream()
+	case real:
+		x.byServerName(refused)
+	default:
+		x.refuse(refused)
+	}
+}
+
+func (x *exchange) enterAndStream() {
+	if refused := x.enter(); refused != nil {
+		x.refuse(refused)
+		return
+	}
+	x.stream()
+}
+
+// byServerName serves a connection to a real address that no rule names: it is
+// worth what the name in its TLS greeting is, and leads to that name, never to
+// the address. refused is for a client that has none; nil lets it pass, because
+// the policy observes.
+func (x *exchange) byServerName(refused *refusal) {
+	h, err := x.hear()
+	named, badName := policy.ParseTarget(h.serverName + ":" + strconv.Itoa(int(x.target.Port)))
+	if err == nil && badName == nil && !named.Addr.IsValid() {
+		x.target = named
+		refused = x.admit()
+	} else if refused == nil {
+		refused = x.enter()
+	}
+	if refused != nil {
+		x.refuse(refused)
+		return
+	}
+	x.tunnel()
+}

@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"eggrun/policy"
+)
+
+// Ports whose protocol is known, so that more than the target is looked at.
+const (
+	httpPort = 80
+	tlsPort  = 443
+)
+
+// stream serves a connection of which nothing but its target is known, and that
+// target has been allowed.
+func (x *exchange) stream() {
+	switch {
+	case x.verdict.Opaque:
+		x.tunnel()
+	case x.target.Port == httpPort:
+		x.promise(func() { x.plain(false) })
+	case x.target.Port == tlsPort && !x.target.Addr.IsValid() && x.policy.SNI != policy.SNIOff:
+		x.promise(x.tunnelTLS)
+	default:
+		x.tunnel()
+	}
+}
+
+// tunnel connects the client to the target and relays.
+func (x *exchange) tunnel() {
+	if refused := x.reach(); refused != nil {
+		x.refuse(refused)
+		return
+	}
+	if x.established() {
+		x.relay()
+	}
+}
+
+// promise tells the client to go on before the target is dialled, because what
+// it sends decides whether it is. The name is resolved first: what goes wrong
+// behind this point cannot be put into words any more.
+func (x *exchange) promise(next func()) {
+	if refused := x.find(); refused != nil {
+		x.refuse(refused)
+		return
+	}
+	if x.established() {
+		x.voice = voiceRaw
+		next()
+	}
+}
+
+// tunnelTLS is tunnel for a target that sees the TLS greeting only when the name
+// in it agrees.
+func (x *exchange) tunnelTLS() {
+	refused, err := x.checkHello()
+	if err != nil {
+		x.abandoned()
+		return
+	}
+	if refused == nil {
+		refused = x.dial()
+	}
+	if refused != nil {
+		x.refuse(refused)
+		return
+	}
+	x.relay()
+}
+
+// established tells the client to go on. It reports false, and x is at its end,
+// when the client does not hear it.
+func (x *exchange) established() bool {
+	_ = x.in.SetDeadline(time.Time{})
+	var err error
+	// Each in one piece: several small ones meet Nagle's algorithm and the
+	// client's delayed acknowledgement, 35 ms a tunnel.
+	switch x.voice {
+	case voiceHTTP:
+		_, err = io.WriteString(x.in, "HTTP/1.1 200 Connection established\r\n\r\n")
+	case voiceSOCKS:
+		_, err = x.in.Write(socksReply(socksGranted))
+	case voiceRaw:
+	}
+	if err != nil {
+		x.logAllowed()
+		x.logEnd(0, 0, endReason(err))
+	}
+	return err == nil
+}
+
+// abandoned is the end of a client that was allowed and sent nothing.
+func (x *exchange) abandoned() {
+	x.logAllowed()
+	x.logEnd(0, 0, "eof")
+}
+
+// relay passes what each side has sent early, and then everything.
+func (x *exchange) relay() {
+	early := x.in.buf
+	x.in.buf = nil // an idle tunnel keeps no buffer
+	late := x.late
+	x.late = nil
+	_ = x.in.SetDeadline(time.Time{})
+	var err error
+	if len(early) > 0 {
+		_, err = x.upstream.Write(early)
+	}
+	if len(late) > 0 && err == nil {
+		_, err = x.in.Write(late)
+	}
+	if err != nil {
+		x.logEnd(0, 0, endReason(err))
+		return
+	}
+	up, down, reason := relay(x.in.Conn, x.upstream)
+	x.logEnd(int64(len(early))+up, int64(len(late))+down, reason)
+}
+
+// closeWithExchange closes conn when x ends, which may be now.
+func (x *exchange) closeWithExchange(conn net.Conn) {
+	context.AfterFunc(x.ctx, func() { _ = conn.Close() })
+}
