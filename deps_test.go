@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"spec":                {"policy", "sandbox"},
 	"container":           {"egress", "internal/hook", "internal/linux", "internal/seccomp", "internal/state", "internal/syncsocket", "policy", "sandbox", "spec"},
 	"init":                {"egress/inside", "internal/hook", "internal/linux", "internal/seccomp", "internal/syncsocket", "policy", "sandbox", "spec"},
-	"egress":              {"egress/inside", "internal/linux", "policy", "proxy", "sandbox", "spec"},
+	"egress":              {"egress/inside", "internal/linux", "internal/seccomp", "internal/syncsocket", "policy", "proxy", "sandbox", "spec"},
 	"egress/inside":       {"internal/linux", "policy", "sandbox"},
 	"egress/resolver":     {"policy", "sandbox"},
 	"proxy":               {"policy", "sandbox"},

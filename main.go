@@ -40,7 +40,7 @@ func main() {
 			initproc.DenyInit(os.Args[2:])
 		case "sidecar":
 			runtime.UnlockOSThread()
-			if err := egress.Sidecar(); err != nil {
+			if err := egress.Sidecar(os.Args[2:]); err != nil {
 				os.Exit(1)
 			}
 			return

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"eggrun/egress"
 	"eggrun/internal/hook"
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
@@ -141,25 +140,6 @@ func (c *creation) runHooks() error {
 	}
 	step()
 	return c.socket.Send(syncsocket.Proceed, nil)
-}
-
-// startSidecar hands the listener that init opened to the egress proxy.
-func (c *creation) startSidecar(listener *os.File) error {
-	defer listener.Close()
-	sidecar, err := egress.StartSidecar(&egress.SidecarOptions{
-		ID:       c.options.ID,
-		Domains:  c.policy.Domains,
-		Listener: listener,
-		Init:     c.child.Pidfd,
-		StateDir: c.dir.Path(),
-		Rootless: c.options.Rootless,
-	})
-	if err != nil {
-		return fmt.Errorf("egress proxy: %w", err)
-	}
-	step()
-	c.state.Sidecar = sidecar
-	return c.dir.Save(c.state)
 }
 
 // finish makes the container known as created.

@@ -77,6 +77,8 @@ type creation struct {
 	filters []*seccomp.Filter
 	child   *linux.Child
 	socket  *syncsocket.Socket
+	// launch is the sidecar, which gets ready meanwhile; nil without a policy.
+	launch chan launched
 }
 
 // Create makes a container from a bundle, up to the point where its program
@@ -96,6 +98,7 @@ func Create(options *CreateOptions) (_ *Container, err error) {
 		if c.socket != nil {
 			c.socket.Close() // lets init end
 		}
+		err = errors.Join(err, c.endLaunched())
 		err = errors.Join(err, c.destroy())
 		c.Close()
 		return nil, oneLine(err)
@@ -241,6 +244,9 @@ func (c *creation) build() error {
 	}
 	defer fifo.Close()
 	step()
+	if c.policy != nil {
+		c.launchSidecar()
+	}
 	if err := c.spawn(); err != nil {
 		return err
 	}

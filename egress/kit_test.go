@@ -7,6 +7,7 @@ package egress
 
 import (
 	"bufio"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +16,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"eggrun/internal/linux"
+	"eggrun/policy"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,17 +35,60 @@ const patience = 10 * time.Second
 const childEnv = "EGGRUN_EGRESS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "sidecar" && os.Args[2] == attackLabel {
+		attack()
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "sidecar" {
-		if err := Sidecar(); err != nil {
+		if err := Sidecar(os.Args[2:]); err != nil {
 			os.Exit(1)
 		}
 		return
 	}
+	if !isStatic() {
+		os.Exit(runStatic())
+	}
+	// A test that throws its thread away must not have the main one, whose
+	// namespaces others see in /proc/PID.
+	runtime.LockOSThread()
 	// What this process was started with is nobody's here.
 	if err := linux.CloseOnExecFrom(3); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// isStatic tells whether this program needs no loader: a sidecar has no file
+// system to find one in.
+func isStatic() bool {
+	self, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		panic(err)
+	}
+	defer self.Close()
+	return !slices.ContainsFunc(self.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
+// runStatic builds this test once more as eggrun is built, runs it with the same
+// arguments, and returns its exit status.
+func runStatic() int {
+	dir, err := os.MkdirTemp("", "eggrun-egress-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "egress.test")
+	build := exec.Command("go", "test", "-c", "-tags", "netgo,osusergo", "-ldflags", "-linkmode external -extldflags -static", "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("%v: %s", err, out))
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(binary, 0o755)); err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(binary, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	_ = cmd.Run()
+	return cmd.ProcessState.ExitCode()
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -91,9 +138,12 @@ func newWorld(t *testing.T, rootless bool) *world {
 	defer file.Close()
 	id := fmt.Sprintf("eggrun-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
 	w.audit = auditPath(t, id, rootless)
-	w.sidecar, err = StartSidecar(&SidecarOptions{
-		ID: id, Domains: []string{w.origin, "good.example"}, Listener: file, Init: pidfd,
-		StateDir: "/run/state/" + id, Rootless: rootless,
+	launched, err := Launch("/run/state/" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.sidecar, err = launched.Serve(&ServeOptions{
+		ID: id, Policy: &policy.Policy{Domains: []string{w.origin, "good.example"}}, Listener: file, Init: pidfd, Rootless: rootless,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 
 	"eggrun/internal/linux"
 	"eggrun/internal/need"
+	"eggrun/internal/syncsocket"
+	"eggrun/policy"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +33,21 @@ func TestSidecarIsBare(t *testing.T) {
 		wantEqual(t, set, statusField(t, pid, set), "0000000000000000")
 	}
 	wantEqual(t, "no_new_privs", statusField(t, pid, "NoNewPrivs"), "1")
+	wantEqual(t, "filter", statusField(t, pid, "Seccomp"), "2")
+	id := fmt.Sprint(sidecarUID)
+	wantEqual(t, "uids", strings.Fields(statusField(t, pid, "Uid")), []string{id, id, id, id})
+	wantEqual(t, "gids", strings.Fields(statusField(t, pid, "Gid")), []string{id, id, id, id})
+	wantEqual(t, "groups", statusField(t, pid, "Groups"), "")
+	wantEqual(t, "pid inside", strings.Fields(statusField(t, pid, "NSpid"))[1:], []string{"1"})
+	for _, kind := range []string{"mnt", "pid", "ipc"} {
+		own, theirs := readLink(t, "/proc/self/ns/"+kind), readLink(t, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if own == theirs {
+			t.Errorf("%s namespace: the caller's", kind)
+		}
+	}
+	wantEqual(t, "network namespace", readLink(t, fmt.Sprintf("/proc/%d/ns/net", pid)), readLink(t, "/proc/self/ns/net"))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid))
+	wantEqual(t, "files, error", fmt.Sprint(entries, err), fmt.Sprint(topOf(resolverDirs()), error(nil)))
 	stat := strings.Fields(procFile(t, pid, "stat"))
 	wantEqual(t, "parent, group, session", stat[3:6], fmt.Sprint([]int{os.Getpid(), pid, pid}))
 	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
@@ -56,10 +73,29 @@ func TestSidecarIsBare(t *testing.T) {
 	wantEqual(t, "mode of its directory", info.Mode().Perm(), os.FileMode(0o700))
 }
 
+func readLink(t *testing.T, path string) string {
+	t.Helper()
+	target, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// topOf is how a listing shows the first parts of paths.
+func topOf(paths []string) []string {
+	var tops []string
+	for _, path := range paths {
+		tops = append(tops, "d "+strings.Split(path, "/")[1]+"/")
+	}
+	slices.Sort(tops)
+	return slices.Compact(tops)
+}
+
 // wantDescriptors needs the sidecar to hold what it was given and, once no
 // client is left, one socket.
 func wantDescriptors(t *testing.T, w *world) {
-	expected := []string{"/dev/null", "/dev/null", "/dev/null", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[pidfd]", w.audit, "socket"}
+	expected := []string{"/null", "/null", "/null", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[pidfd]", w.audit, "socket"}
 	slices.Sort(expected)
 	var got []string
 	defer func() {
@@ -157,8 +193,6 @@ func TestSidecarEndsWithInit(t *testing.T) {
 		}
 		c.Close()
 	}
-	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", w.sidecar.PID, initFD))
-	wantEqual(t, "descriptor of init, error", fmt.Sprint(target, " ", err), "anon_inode:[pidfd] <nil>")
 	if !w.sidecar.Alive() {
 		t.Fatal("the sidecar ended before init")
 	}
@@ -188,8 +222,8 @@ func TestSidecarKilled(t *testing.T) {
 	}
 }
 
-// TestStartSidecarErrors needs an error to leave no process.
-func TestStartSidecarErrors(t *testing.T) {
+// TestServeErrors needs an error to leave no process.
+func TestServeErrors(t *testing.T) {
 	need.Root(t)
 	pidfd, err := linux.PidfdOpen(os.Getpid())
 	if err != nil {
@@ -225,46 +259,76 @@ func TestStartSidecarErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("XDG_STATE_HOME", tt.state)
-			_, err := StartSidecar(&SidecarOptions{ID: tt.id, Domains: []string{tt.domain}, Listener: tt.listener, Init: pidfd, Rootless: true})
+			launched, err := Launch("test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = launched.Serve(&ServeOptions{ID: tt.id, Policy: &policy.Policy{Domains: []string{tt.domain}}, Listener: tt.listener, Init: pidfd, Rootless: true})
 			if err == nil || !regexp.MustCompile(tt.want).MatchString(err.Error()) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
-			var info unix.Siginfo
-			if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); !errors.Is(err, unix.ECHILD) {
-				t.Errorf("a child is left (%v)", err)
-			}
+			wantNoChild(t)
 		})
+	}
+}
+
+// TestLaunchedEnds needs a sidecar that is never told anything to end, also
+// where its launcher was killed.
+func TestLaunchedEnds(t *testing.T) {
+	need.Root(t)
+	launched, err := Launch("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	launched.socket.Close()
+	eventually(t, "the end of the sidecar", func() bool {
+		pid, err := unix.Wait4(launched.child.PID, nil, unix.WNOHANG, nil)
+		return err == nil && pid == launched.child.PID
+	})
+	if launched, err = Launch("test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := launched.End(); err != nil {
+		t.Error(err)
+	}
+	wantNoChild(t)
+}
+
+func wantNoChild(t *testing.T) {
+	t.Helper()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); !errors.Is(err, unix.ECHILD) {
+		t.Errorf("a child is left (%v)", err)
 	}
 }
 
 // TestSidecarChecksItself starts it with rights that it must not have.
 func TestSidecarChecksItself(t *testing.T) {
 	need.Root(t)
-	run := func() (string, error) {
-		_, socket := listen(t)
-		defer socket.Close()
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	filter, err := sidecarFilter("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// bare starts a sidecar that was not caged, from the calling thread.
+	bare := func(uid int) error {
+		ours, theirs, err := syncsocket.Pair()
 		if err != nil {
-			return "", err
+			return err
 		}
-		control, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
-		defer control.Close()
-		cmd := exec.Command("/proc/self/exe", "sidecar")
-		cmd.ExtraFiles = []*os.File{socket, socket, socket, theirs}
+		defer ours.Close()
+		cmd := exec.Command("/proc/self/exe", "sidecar", "test")
+		cmd.ExtraFiles = []*os.File{theirs.File()}
 		err = cmd.Start()
 		theirs.Close()
 		if err != nil {
-			return "", err
+			return err
 		}
-		if err := unix.Shutdown(fds[0], unix.SHUT_WR); err != nil {
-			return "", err
-		}
-		answer, err := io.ReadAll(control)
+		sendErr := ours.Send(kindServe, &serveRequest{UID: uid, Policy: &policy.Policy{}, Filter: filter})
+		_, err = ours.Expect(kindServing, nil)
 		_ = cmd.Wait() // it fails
-		return string(answer), err
+		return errors.Join(err, sendErr)
 	}
-	answer, err := run()
-	wantEqual(t, "with everything", fmt.Sprint(answer, err), "the sidecar has capabilities\n<nil>")
+	wantEqual(t, "with everything", bare(0), "the sidecar has capabilities")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -274,14 +338,12 @@ func TestSidecarChecksItself(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		answer, err := run()
-		wantEqual(t, "without capabilities", fmt.Sprint(answer, err), "the sidecar lacks no_new_privs\n<nil>")
+		wantEqual(t, "without capabilities", bare(0), "load seccomp filter: neither no_new_privs nor CAP_SYS_ADMIN (EACCES)")
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			t.Error(err)
 		}
-		// It comes as far as its empty configuration.
-		answer, err = run()
-		wantEqual(t, "bare", fmt.Sprint(answer, err), "unexpected end of JSON input\n<nil>")
+		wantEqual(t, "as root", bare(sidecarUID), fmt.Sprintf("the sidecar has uid 0 and gid 0, want %d", sidecarUID))
+		wantEqual(t, "among others", bare(0), "the sidecar sees other processes")
 	}()
 	<-done
 }
@@ -293,6 +355,10 @@ func TestSidecarWithoutRoot(t *testing.T) {
 		w.tunnel(t)
 		wantEqual(t, "CapPrm", statusField(t, w.sidecar.PID, "CapPrm"), "0000000000000000")
 		wantEqual(t, "no_new_privs", statusField(t, w.sidecar.PID, "NoNewPrivs"), "1")
+		wantEqual(t, "filter", statusField(t, w.sidecar.PID, "Seccomp"), "2")
+		if own, theirs := readLink(t, "/proc/self/ns/user"), readLink(t, fmt.Sprintf("/proc/%d/ns/user", w.sidecar.PID)); own == theirs {
+			t.Error("user namespace: the caller's")
+		}
 		return
 	}
 	need.Root(t)

@@ -1,184 +1,153 @@
 package egress
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
-	"syscall"
+	"strconv"
 
 	"eggrun/internal/linux"
+	"eggrun/internal/seccomp"
+	"eggrun/internal/syncsocket"
+	"eggrun/policy"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 )
 
-// SidecarOptions says what a sidecar serves.
-type SidecarOptions struct {
+// Launched is a sidecar that is confined, or about to be, and waits to be told
+// what to serve. It ends when it never is.
+type Launched struct {
+	child   *linux.Child
+	process linux.Process
+	socket  *syncsocket.Socket
+	uid     uint32
+}
+
+// Launch starts a sidecar. It is a child of the calling process, in a session of
+// its own. label is shown in the list of processes.
+//
+// That takes a few milliseconds, in which the caller may do something else: the
+// returned sidecar is then told by [Launched.Serve].
+func Launch(label string) (*Launched, error) {
+	ours, theirs, err := syncsocket.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	l := &Launched{socket: ours, uid: sidecarUID}
+	request := linux.SpawnRequest{
+		Env:  []string{},
+		New:  unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+		Keep: []*os.File{theirs.File()},
+	}
+	if os.Geteuid() != 0 || userns.RunningInUserNS() {
+		// The id of nobody else is ours to give.
+		l.uid = 0
+		request.New |= unix.CLONE_NEWUSER
+		request.MapIDs = mapSelf
+	}
+	request.Argv = []string{"eggrun", "sidecar", cageFlag, strconv.Itoa(int(theirs.File().Fd())), strconv.Itoa(int(l.uid)), label}
+	if request.Exe, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0); err == nil {
+		l.child, err = linux.SpawnIn(request)
+		request.Exe.Close()
+	}
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	if l.process, err = linux.FindProcess(l.child.PID); err != nil {
+		return nil, errors.Join(err, l.End())
+	}
+	return l, nil
+}
+
+// mapSelf maps root of a new user namespace to the caller, which anybody may.
+func mapSelf(pid int) error {
+	for _, file := range []struct{ name, text string }{
+		{"setgroups", "deny"},
+		{"uid_map", fmt.Sprintf("0 %d 1", os.Geteuid())},
+		{"gid_map", fmt.Sprintf("0 %d 1", os.Getegid())},
+	} {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, file.name), []byte(file.text), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// End ends a sidecar that is not needed, and reaps it.
+func (l *Launched) End() error {
+	l.socket.Close()
+	defer l.child.Pidfd.Close()
+	if err := linux.PidfdSignal(l.child.Pidfd, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	_, err := unix.Wait4(l.child.PID, nil, 0, nil)
+	return err
+}
+
+// ServeOptions says what a sidecar serves.
+type ServeOptions struct {
 	// ID is the container's, for the audit.
-	ID string
-	// Domains is the allowlist as written.
-	Domains []string
+	ID     string
+	Policy *policy.Policy
 	// Listener was opened inside the container's network namespace. The caller
 	// closes its copy.
 	Listener *os.File
 	// Init is a pidfd: the sidecar ends with that process.
 	Init *os.File
-	// StateDir is the container's; it is shown in the list of processes.
-	StateDir string
 	// Rootless chooses where the audit is kept.
 	Rootless bool
+	// CacheDir is where the filter is kept, see [seccomp.Compile].
+	CacheDir string
 }
 
-// The sidecar's descriptors beside the standard streams.
+// The messages between launcher and sidecar.
 const (
-	listenerFD = 3 + iota
-	initFD
-	auditFD
-	controlFD
+	kindServe   syncsocket.Kind = "serve"
+	kindServing syncsocket.Kind = "serving"
 )
 
-// sidecarConfig is what the sidecar reads from its control socket.
-type sidecarConfig struct {
-	ID      string   `json:"id"`
-	Domains []string `json:"domains"`
+// serveRequest is the body of a serve message. Its files are the audit, a pidfd
+// and the listener.
+type serveRequest struct {
+	ID     string          `json:"id"`
+	UID    int             `json:"uid"`
+	Policy *policy.Policy  `json:"policy"`
+	Filter *seccomp.Filter `json:"filter"`
 }
 
-// StartSidecar starts the sidecar and returns when it serves. It is a child of
-// the calling process, in a session of its own.
-func StartSidecar(o *SidecarOptions) (linux.Process, error) {
+// Serve tells the sidecar what to serve and returns when it does. On an error
+// it has ended.
+func (l *Launched) Serve(o *ServeOptions) (linux.Process, error) {
+	if err := l.serve(o); err != nil {
+		return linux.Process{}, errors.Join(err, l.End())
+	}
+	l.child.Pidfd.Close()
+	return l.process, l.socket.Close()
+}
+
+func (l *Launched) serve(o *ServeOptions) error {
 	audit, err := openAudit(o.ID, o.Rootless)
 	if err != nil {
-		return linux.Process{}, err
-	}
-	defer audit.Close()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return linux.Process{}, os.NewSyscallError("socketpair", err)
-	}
-	control, theirs := os.NewFile(uintptr(fds[0]), "sidecar control"), os.NewFile(uintptr(fds[1]), "sidecar control")
-	defer control.Close()
-	child, err := spawnBare([]string{"eggrun", "sidecar", o.StateDir}, o.Listener, o.Init, audit, theirs)
-	theirs.Close()
-	if err != nil {
-		return linux.Process{}, err
-	}
-	process, err := linux.FindProcess(child.Pid)
-	if err == nil {
-		err = configure(control, &sidecarConfig{ID: o.ID, Domains: o.Domains})
-	}
-	if err != nil {
-		return linux.Process{}, errors.Join(err, endChild(child))
-	}
-	return process, child.Release()
-}
-
-func endChild(child *os.Process) error {
-	if err := child.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_, err := child.Wait()
-	return err
-}
-
-// configure sends the policy and waits for the sidecar's word that it serves.
-func configure(control *os.File, config *sidecarConfig) error {
-	data, err := json.Marshal(config)
+	defer audit.Close()
+	filter, err := sidecarFilter(o.CacheDir)
 	if err != nil {
 		return err
 	}
 	// A sidecar that hangs must not hang create.
 	patience := unix.Timeval{Sec: 10}
-	if err := unix.SetsockoptTimeval(int(control.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+	if err := unix.SetsockoptTimeval(int(l.socket.File().Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	if _, err := control.Write(data); err != nil {
-		return err
+	request := &serveRequest{ID: o.ID, UID: int(l.uid), Policy: o.Policy, Filter: filter}
+	// Where it has ended already its last word says more than the broken pipe.
+	sendErr := l.socket.Send(kindServe, request, audit, o.Init, o.Listener)
+	if _, err := l.socket.Expect(kindServing, nil); err != nil {
+		return fmt.Errorf("sidecar ended: %w", err)
 	}
-	if err := unix.Shutdown(int(control.Fd()), unix.SHUT_WR); err != nil {
-		return os.NewSyscallError("shutdown", err)
-	}
-	answer, err := io.ReadAll(io.LimitReader(control, 4096))
-	if err != nil {
-		return err
-	}
-	if word := strings.TrimSpace(string(answer)); word != "serving" {
-		return fmt.Errorf("sidecar ended: %s", word)
-	}
-	return nil
-}
-
-// spawnBare starts this program as a sidecar, without any capability and
-// without a way to get one.
-//
-// All of that belongs to a thread and can't be taken back: it is done on one
-// that starts the child and is thrown away.
-func spawnBare(argv []string, listener, init, audit, control *os.File) (*os.Process, error) {
-	type result struct {
-		child *os.Process
-		err   error
-	}
-	results := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		child, err := startWithoutRights(argv, listener, init, audit, control)
-		results <- result{child, err}
-	}()
-	r := <-results
-	return r.child, r.err
-}
-
-func startWithoutRights(argv []string, listener, init, audit, control *os.File) (*os.Process, error) {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return nil, os.NewSyscallError("set no_new_privs", err)
-	}
-	none := linux.NewCapabilitySets(nil)
-	// A caller who has no CAP_SETPCAP keeps the bounding set: with no_new_privs
-	// an exec gives nothing of it.
-	if err := none.DropBounding(); err != nil && !errors.Is(err, unix.EPERM) {
-		return nil, err
-	}
-	if err := none.Apply(false); err != nil {
-		return nil, err
-	}
-	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	return os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
-		Dir: "/",
-		Env: []string{},
-		// Nothing of the container's: an engine reads its streams to the end.
-		Files: []*os.File{null, null, null, listener, init, audit, control},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-}
-
-// openAudit opens the audit log of a container. It is kept apart from the state
-// dir, for it stays when the container is deleted.
-func openAudit(id string, rootless bool) (*os.File, error) {
-	dir := "/var/log/eggrun"
-	if rootless {
-		base := os.Getenv("XDG_STATE_HOME")
-		if base == "" {
-			base = filepath.Join(os.Getenv("HOME"), ".local/state")
-		}
-		if !filepath.IsAbs(base) {
-			return nil, errors.New("audit log: neither XDG_STATE_HOME nor HOME is set")
-		}
-		dir = filepath.Join(base, "eggrun")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	path := filepath.Join(dir, id+".jsonl")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	return f, nil
+	return sendErr
 }

@@ -49,7 +49,7 @@ func TestWallCannotEnforce(t *testing.T) {
 			}
 			l.wantGone(id)
 			for _, p := range processes() {
-				if isSidecar(p) && strings.Contains(p.cmdline, id) {
+				if isSidecar(p) && strings.Contains(p.cmdline, filepath.Join(l.root, id)) {
 					t.Errorf("sidecar %d", p.pid)
 				}
 			}

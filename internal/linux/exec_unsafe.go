@@ -48,8 +48,9 @@ func RawWrite(fd int, data []byte) syscall.Errno {
 	return errno
 }
 
-// execFile executes an open file in place of this process.
-func execFile(exe *os.File, argv, env []string) error {
+// ExecFile executes an open file in place of this process (O_PATH will do), with
+// the rights of the calling thread. It returns only an error.
+func ExecFile(exe *os.File, argv, env []string) error {
 	program, err := PrepareExec("", argv, env)
 	if err != nil {
 		return err

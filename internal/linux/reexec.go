@@ -42,7 +42,7 @@ func RunSealed(emptyDir string, keep []string, preserve []int) error {
 			return os.NewSyscallError("preserve descriptor", err)
 		}
 	}
-	return execFile(exe, os.Args, env)
+	return ExecFile(exe, os.Args, env)
 }
 
 // isSealed tells whether this process was started by [RunSealed].
