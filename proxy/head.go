@@ -39,7 +39,7 @@ func (in *inbox) readHead() (*head, error) {
 		if err := in.more(maxHead); errors.Is(err, errFull) {
 			return h, fmt.Errorf("head of more than %d bytes", maxHead)
 		} else if isTimeout(err) {
-			return h, errors.New("head took too long")
+			return h, fmt.Errorf("head took too long: %w", err)
 		} else if err != nil {
 			return h, errors.New("head ends early")
 		}

@@ -127,7 +127,12 @@ func (x *exchange) plain(anyHost bool) {
 	_ = x.in.SetReadDeadline(time.Now().Add(headTimeout))
 	h, err := x.in.readHead()
 	if len(x.in.buf) == 0 {
-		x.abandoned()
+		x.voice = voiceRaw
+		if refused := x.decide(); refused != nil {
+			x.refuse(refused)
+			return
+		}
+		x.abandoned(err)
 		return
 	}
 	x.method = h.method

@@ -3,6 +3,8 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,6 +125,65 @@ func serve(t testing.TB, opts Options, f *fakeNet) (*DomainProxy, string) {
 		}
 	})
 	return p, l.Addr().String()
+}
+
+// redirected has p serve clients that do not know of it, on a second listener.
+func redirected(t testing.TB, p *DomainProxy) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.ServeTransparent(l) }()
+	t.Cleanup(func() {
+		_ = p.Close()
+		if err := <-served; err != nil {
+			t.Errorf("ServeTransparent: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// clientHello returns the greeting of Go's TLS client, in one record.
+func clientHello(t testing.TB, serverName string) []byte {
+	t.Helper()
+	here, there := net.Pipe()
+	go func() {
+		_ = tls.Client(here, &tls.Config{ServerName: serverName, InsecureSkipVerify: true}).Handshake()
+		_ = here.Close()
+	}()
+	defer func() { _ = there.Close() }()
+	record := make([]byte, recordHeader)
+	if _, err := io.ReadFull(there, record); err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, int(record[3])<<8+int(record[4]))
+	if _, err := io.ReadFull(there, rest); err != nil {
+		t.Fatal(err)
+	}
+	return append(record, rest...)
+}
+
+// socksConnectTo asks for a tunnel to a name and returns the reply.
+func socksConnectTo(t testing.TB, c *client, host string, port uint16) byte {
+	t.Helper()
+	c.send(t, "\x05\x01\x00")
+	request := append([]byte{socksVersion, socksConnect, 0, socksName, byte(len(host))}, host...)
+	return c.socksReply(t, binary.BigEndian.AppendUint16(request, port))
+}
+
+// socksReply sends a request behind the greeting and returns the reply.
+func (c *client) socksReply(t testing.TB, request []byte) byte {
+	t.Helper()
+	if _, err := c.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	var reply [2 + 10]byte
+	if _, err := io.ReadFull(c.in, reply[:]); err != nil || reply[0] != socksVersion || reply[1] != socksNoAuth || reply[2] != socksVersion {
+		t.Fatalf("SOCKS5 reply % x, %v", reply, err)
+	}
+	return reply[3]
 }
 
 // origin runs handle for each connection to a new listener on loopback.
@@ -280,6 +341,21 @@ func (s *sink) Write(b []byte) (int, error) {
 	}
 	s.lines = append(s.lines, m)
 	return len(b), nil
+}
+
+// first returns the first line once there is one.
+func (s *sink) first(t testing.TB) map[string]any {
+	t.Helper()
+	var line map[string]any
+	eventually(t, "an audit line", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.lines) > 0 {
+			line = s.lines[0]
+		}
+		return line != nil
+	})
+	return line
 }
 
 // wait returns the lines once there are n.

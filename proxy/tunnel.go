@@ -60,7 +60,7 @@ func (x *exchange) promise(next func()) {
 func (x *exchange) tunnelTLS() {
 	refused, err := x.checkHello()
 	if err != nil {
-		x.abandoned()
+		x.abandoned(err)
 		return
 	}
 	if refused == nil {
@@ -95,9 +95,13 @@ func (x *exchange) established() bool {
 }
 
 // abandoned is the end of a client that was allowed and sent nothing.
-func (x *exchange) abandoned() {
+func (x *exchange) abandoned(err error) {
 	x.logAllowed()
-	x.logEnd(0, 0, "eof")
+	reason := "eof"
+	if isTimeout(err) {
+		reason = "timeout"
+	}
+	x.logEnd(0, 0, reason)
 }
 
 // relay passes what each side has sent early, and then everything.

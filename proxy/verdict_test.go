@@ -6,8 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"eggrun/policy"
 )
 
 // verdicts is asked through every front end: the answers must be the same.
@@ -53,6 +56,115 @@ var verdicts = []struct {
 	{"loopback address through a wide prefix", "64.0.0.0/2", "127.0.0.1", 80, "not_public"},
 }
 
+// fake is an address of the resolver's range, and elsewhere one of the world.
+var (
+	fake      = netip.MustParseAddr("198.18.0.7")
+	elsewhere = netip.MustParseAddr("1.2.3.4")
+)
+
+// front is a way in. ask goes it until the client has seen a verdict or the
+// origin a connection; it reports false when the way cannot express the target.
+type front struct {
+	name string
+	ask  func(t *testing.T, at *entrance, host string, port int) bool
+}
+
+// entrance is a proxy with both of its listeners.
+type entrance struct {
+	proxied, redirected string
+	name                string         // that fake stands for
+	to                  netip.AddrPort // where redirected clients want to go
+}
+
+// greet sends what a client of that port sends first and waits for an answer, or
+// its absence.
+func greet(t *testing.T, c *client, host string, port int) {
+	t.Helper()
+	if port == httpPort {
+		c.send(t, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+	} else {
+		_, _ = c.Write(clientHello(t, strings.TrimSuffix(host, ".")))
+	}
+	_, _ = io.ReadAll(c.in)
+}
+
+func askConnect(version string) func(*testing.T, *entrance, string, int) bool {
+	return func(t *testing.T, at *entrance, host string, port int) bool {
+		c := dialProxy(t, at.proxied)
+		c.send(t, fmt.Sprintf("CONNECT %s:%d HTTP/%s\r\nHost: good.test\r\n\r\n", host, port, version))
+		if c.read(t, "CONNECT").status == http.StatusOK {
+			greet(t, c, host, port)
+		}
+		return true
+	}
+}
+
+func askAbsolute(t *testing.T, at *entrance, host string, port int) bool {
+	c := dialProxy(t, at.proxied)
+	c.send(t, fmt.Sprintf("GET http://%s:%d/ HTTP/1.1\r\nHost: %[1]s:%[2]d\r\n\r\n", host, port))
+	_, _ = io.ReadAll(c.in)
+	return true
+}
+
+func askSOCKS(t *testing.T, at *entrance, host string, port int) bool {
+	if port > 65535 {
+		return false
+	}
+	c := dialProxy(t, at.proxied)
+	if socksConnectTo(t, c, host, uint16(port)) == socksGranted {
+		greet(t, c, host, port)
+	}
+	return true
+}
+
+func askRedirected(t *testing.T, at *entrance, host string, port int) bool {
+	target, err := policy.ParseTarget(fmt.Sprintf("%s:%d", host, port))
+	switch {
+	case err != nil:
+		return false
+	case target.Addr.IsLoopback():
+		return false // that is never redirected
+	case target.Addr.IsValid():
+		at.to = netip.AddrPortFrom(target.Addr, target.Port)
+	default:
+		at.name, at.to = target.Host, netip.AddrPortFrom(fake, target.Port)
+	}
+	greet(t, dialProxy(t, at.redirected), host, port)
+	return true
+}
+
+func askByServerName(t *testing.T, at *entrance, host string, port int) bool {
+	target, err := policy.ParseTarget(fmt.Sprintf("%s:%d", host, port))
+	if err != nil || target.Addr.IsValid() {
+		return false
+	}
+	at.to = netip.AddrPortFrom(elsewhere, target.Port)
+	greet(t, dialProxy(t, at.redirected), host, port)
+	return true
+}
+
+var fronts = []front{
+	{"connect", askConnect("1.1")},
+	{"connect of HTTP/1.0", askConnect("1.0")},
+	{"http", askAbsolute},
+	{"socks5", askSOCKS},
+	{"transparent", askRedirected},
+	{"transparent by the name that the client sends", askByServerName},
+}
+
+// enter makes a proxy with both listeners.
+func enter(t testing.TB, opts Options, f *fakeNet) (*DomainProxy, *entrance) {
+	t.Helper()
+	at := new(entrance)
+	opts.NameOf = func(addr netip.Addr) (string, bool) { return at.name, addr == fake }
+	opts.OriginalDst = func(net.Conn) (netip.AddrPort, error) { return at.to, nil }
+	p, addr := serve(t, opts, f)
+	at.proxied, at.redirected = addr, redirected(t, p)
+	return p, at
+}
+
+// TestVerdictIsTheSameInEveryFrontEnd asks for each target in every way that can
+// express it. The audit has to agree in all but what says which way it was.
 func TestVerdictIsTheSameInEveryFrontEnd(t *testing.T) {
 	t.Parallel()
 	to := origin(t, func(conn *net.TCPConn) {
@@ -60,41 +172,46 @@ func TestVerdictIsTheSameInEveryFrontEnd(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
 		}
 	})
-	for _, tt := range verdicts {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			for _, front := range []string{
-				"CONNECT %[1]s:%[2]d HTTP/1.1\r\n\r\n",
-				"CONNECT %[1]s:%[2]d HTTP/1.0\r\nHost: good.test\r\n\r\n",
-				"GET http://%[1]s:%[2]d/ HTTP/1.1\r\nHost: %[1]s:%[2]d\r\n\r\n",
-			} {
-				f := toOrigin(to, 8443)
-				lines := new(sink)
-				_, addr := serve(t, Options{Policy: allow(t, strings.Fields(tt.list)...), Audit: lines}, f)
-				head := fmt.Sprintf(front, tt.host, tt.port)
-				c := dialProxy(t, addr)
-				c.send(t, head)
-				a := c.read(t, head[:strings.IndexByte(head, ' ')])
-				asked, dialled := f.counts()
-				if tt.want == "allowed" {
-					if a.status != 200 && a.status != 204 || dialled != 1 {
-						t.Errorf("%q: %s, %d dialled, want it allowed", head, a.line, dialled)
+	for _, sni := range []policy.SNI{policy.SNIMatch, policy.SNIOff} {
+		for _, tt := range verdicts {
+			t.Run(fmt.Sprintf("%s/%s", sni, tt.name), func(t *testing.T) {
+				t.Parallel()
+				for _, front := range fronts {
+					f := toOrigin(to, 8443)
+					lines := new(sink)
+					pol := allow(t, strings.Fields(tt.list)...)
+					pol.SNI = sni
+					_, at := enter(t, Options{Policy: pol, Audit: lines, UIDOf: func(_, _ netip.AddrPort) (int, bool) { return 7, true }}, f)
+					if !front.ask(t, at, tt.host, tt.port) {
+						continue
 					}
-					continue
-				}
-				if a.status/100 != 4 || dialled != 0 || asked != 0 && tt.want != "not_public" {
-					t.Errorf("%q: %s, %d asked, %d dialled, want a refusal", head, a.line, asked, dialled)
-				}
-				// Go's server refuses a few malformed targets before our handler.
-				if got := a.header.Get(denyHeader); got != tt.want && (got != "" || tt.want != "bad_target" || a.status != 400) {
-					t.Errorf("%q: code %q, want %q", head, got, tt.want)
-				} else if got != "" {
-					if reason := lines.wait(t, 1)[0]["reason"]; reason != tt.want {
-						t.Errorf("%q: audit says %q, want %q", head, reason, tt.want)
+					asked, dialled := f.counts()
+					want := map[string]any{
+						"event": "decision", "proto": strings.Fields(front.name)[0], "uid": 7.0,
+						"decision": "deny", "reason": tt.want,
+					}
+					allowed := tt.want == "allowed"
+					if allowed {
+						want["decision"] = "allow"
+					}
+					if target, err := policy.ParseTarget(fmt.Sprintf("%s:%d", tt.host, tt.port)); err == nil {
+						want["host"], want["port"] = target.Host, float64(target.Port)
+						if rule := pol.Decide(target).Rule; rule != "" && tt.want != "not_public" {
+							want["rule"] = rule
+						}
+					}
+					if allowed != (dialled == 1) || !allowed && asked != 0 {
+						t.Errorf("%s: %d asked, %d dialled, want it %s", front.name, asked, dialled, tt.want)
+					}
+					line := lines.first(t)
+					for key, value := range want {
+						if line[key] != value {
+							t.Errorf("%s: %s = %v, want %v", front.name, key, line[key], value)
+						}
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
