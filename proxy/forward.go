@@ -42,6 +42,18 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	reason := "broken" // unless the response ends; a panic of ReverseProxy is one that does not
 	defer func() { x.logEnd(counted.written.Load(), counted.read.Load(), reason) }()
 
+	if x.in != nil {
+		// To net/http a client that has shut down its side is gone; to us only one
+		// whose connection breaks.
+		stop := context.AfterFunc(r.Context(), func() {
+			if awaitReset(x.in.Conn) != nil {
+				x.cancel(nil)
+			}
+		})
+		defer stop()
+		// The key makes ReverseProxy break the connection when an answer does.
+		r = r.WithContext(context.WithValue(x.ctx, http.ServerContextKey, x.p.server))
+	}
 	transport := x.onceTransport(counted)
 	defer transport.CloseIdleConnections()
 	// A connection serves one request, and one that changes protocol would go on

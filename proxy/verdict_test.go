@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"eggrun/policy"
@@ -72,8 +73,29 @@ type front struct {
 // entrance is a proxy with both of its listeners.
 type entrance struct {
 	proxied, redirected string
-	name                string         // that fake stands for
-	to                  netip.AddrPort // where redirected clients want to go
+
+	mu   sync.Mutex
+	name string         // that fake stands for
+	to   netip.AddrPort // where redirected clients want to go
+}
+
+// lead has redirected clients want to go to an address, and fake be name.
+func (at *entrance) lead(name string, to netip.AddrPort) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.name, at.to = name, to
+}
+
+func (at *entrance) nameOf(addr netip.Addr) (string, bool) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.name, addr == fake
+}
+
+func (at *entrance) originalDst(net.Conn) (netip.AddrPort, error) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.to, nil
 }
 
 // greet sends what a client of that port sends first and waits for an answer, or
@@ -125,9 +147,9 @@ func askRedirected(t *testing.T, at *entrance, host string, port int) bool {
 	case target.Addr.IsLoopback():
 		return false // that is never redirected
 	case target.Addr.IsValid():
-		at.to = netip.AddrPortFrom(target.Addr, target.Port)
+		at.lead("", netip.AddrPortFrom(target.Addr, target.Port))
 	default:
-		at.name, at.to = target.Host, netip.AddrPortFrom(fake, target.Port)
+		at.lead(target.Host, netip.AddrPortFrom(fake, target.Port))
 	}
 	greet(t, dialProxy(t, at.redirected), host, port)
 	return true
@@ -138,7 +160,7 @@ func askByServerName(t *testing.T, at *entrance, host string, port int) bool {
 	if err != nil || target.Addr.IsValid() {
 		return false
 	}
-	at.to = netip.AddrPortFrom(elsewhere, target.Port)
+	at.lead("", netip.AddrPortFrom(elsewhere, target.Port))
 	greet(t, dialProxy(t, at.redirected), host, port)
 	return true
 }
@@ -156,8 +178,7 @@ var fronts = []front{
 func enter(t testing.TB, opts Options, f *fakeNet) (*DomainProxy, *entrance) {
 	t.Helper()
 	at := new(entrance)
-	opts.NameOf = func(addr netip.Addr) (string, bool) { return at.name, addr == fake }
-	opts.OriginalDst = func(net.Conn) (netip.AddrPort, error) { return at.to, nil }
+	opts.NameOf, opts.OriginalDst = at.nameOf, at.originalDst
 	p, addr := serve(t, opts, f)
 	at.proxied, at.redirected = addr, redirected(t, p)
 	return p, at
