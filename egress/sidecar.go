@@ -9,7 +9,6 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/internal/seccomp"
 	"eggrun/internal/syncsocket"
-	"eggrun/policy"
 	"eggrun/proxy"
 )
 

@@ -94,7 +94,10 @@ func TestSetPolicyMeetsADial(t *testing.T) {
 		}
 		p, addr := serve(t, Options{
 			Policy: allow(t, "good.test"), Audit: lines,
-			Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { wait("lookup"); return f.Lookup(ctx, host) },
+			Lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+				wait("lookup")
+				return f.Lookup(ctx, host)
+			},
 			Dial: func(_ context.Context, network, _ string) (net.Conn, error) {
 				wait("dial")
 				return net.Dial(network, to) // as if it had been too late to stop
