@@ -52,9 +52,10 @@ lint: ## gofmt, go vet, and golangci-lint where it is installed
 man: ## show the manual page
 	@man ./man/eggrun.8
 
-install: build ## install program, manual page and podman's configuration below PREFIX and /etc
+install: build ## install program, manual page, examples and podman's configuration below PREFIX and /etc
 	install -D bin/eggrun $(DESTDIR)$(PREFIX)/bin/eggrun
 	install -D -m 644 man/eggrun.8 $(DESTDIR)$(PREFIX)/share/man/man8/eggrun.8
+	install -D -m 644 contrib/policy.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/policy.toml
 	install -D -m 644 contrib/eggrun.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/eggrun
 	install -d $(DESTDIR)/etc/containers/containers.conf.d
 	sed 's|@PREFIX@|$(PREFIX)|' contrib/50-eggrun.conf >$(DESTDIR)/etc/containers/containers.conf.d/50-eggrun.conf

@@ -34,6 +34,7 @@ func TestFlagsFirst(t *testing.T) {
 		{"ps --format json c1", "ps --format json c1"},
 		{"exec c1 sh -c x", "exec c1 sh -c x"},
 		{"--root /r exec -t c1 ls --all", "--root /r exec -t c1 ls --all"},
+		{"policy explain /b --egress-profile ci", "policy explain --egress-profile ci /b"},
 		// The shell's completion wants its flag to stay last.
 		{"kill c --generate-bash-completion", "kill c --generate-bash-completion"},
 	} {

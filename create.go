@@ -19,9 +19,12 @@ var createFlags = []cli.Flag{
 	&cli.StringFlag{Name: "console-socket", Usage: "send the master of the container's terminal to this unix `SOCKET`"},
 	&cli.StringFlag{Name: "pidfd-socket", Usage: "send a pidfd of the container's init to this unix `SOCKET`"},
 	&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` further descriptors, from 3 on and those of $LISTEN_FDS among them, to the container"},
+	profileFlag,
 	&cli.BoolFlag{Name: "no-new-keyring", Usage: "keep the caller's session keyring"},
 	&cli.BoolFlag{Name: "no-pivot", Usage: "insecure: leave the host's root below the container's, where pivot_root does not work, as on an initramfs"},
 }
+
+var profileFlag = &cli.StringFlag{Name: "egress-profile", Usage: "take what the container may reach from the profile `NAME` of policy.toml"}
 
 var createCommand = &cli.Command{
 	Name:      "create",
@@ -78,6 +81,7 @@ func createOptions(c *cli.Context) (*container.CreateOptions, error) {
 	}
 	o := &container.CreateOptions{
 		ID:            c.Args().First(),
+		Asker:         asker(c, c.Args().First()),
 		PIDFile:       c.String("pid-file"),
 		PreserveFDs:   count,
 		Preserve:      preserve,

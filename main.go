@@ -105,7 +105,7 @@ func newApp(log *errorLog) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
 			createCommand, deleteCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
-			mountsCommand, pauseCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
+			mountsCommand, pauseCommand, policyCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
 		},
 	}
 	complete(app.Commands, "", usage)

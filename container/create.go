@@ -27,6 +27,7 @@ type CreateOptions struct {
 	ID          string
 	// Bundle is absolute.
 	Bundle string
+	Asker
 	// PIDFile is written last, "" for none.
 	PIDFile string
 	// PreserveFDs is how many descriptors from 3 on the program keeps;
@@ -129,7 +130,7 @@ func (c *creation) decide() error {
 	if err != nil {
 		return err
 	}
-	pol, err := policy.Resolve(policy.Request{Annotations: config.Annotations})
+	pol, err := ResolvePolicy(config, &c.options.Asker)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 # from its list. Belongs in /usr/share/bash-completion/completions/eggrun.
 
 _eggrun() {
-	local line=${COMP_LINE:0:COMP_POINT} words cur flag= verb= word globals=() i
+	local line=${COMP_LINE:0:COMP_POINT} words cur flag= verb=() word globals=() i
 	read -ra words <<<"$line"
 	[[ $line == *[[:space:]] ]] && words+=("")
 	cur=${words[-1]}
@@ -14,7 +14,9 @@ _eggrun() {
 		--log | --log-format | --cgroup-manager | --rootless) ((++i)) ;;
 		-*) ;;
 		*)
-			verb=$word
+			verb=("$word")
+			# These have verbs of their own.
+			[[ $word == @(policy|mounts) ]] && ((i + 2 < ${#words[@]})) && verb+=("${words[i + 1]}")
 			break
 			;;
 		esac
@@ -33,11 +35,12 @@ _eggrun() {
 	--rootless) mapfile -t COMPREPLY < <(compgen -W "true false auto" -- "$cur") ;;
 	esac
 	((${#COMPREPLY[@]} > 0)) && return
-	if [[ $cur == -* || -z $verb ]]; then
-		mapfile -t COMPREPLY < <(compgen -W "$("${words[0]}" ${verb:+"$verb"} "$cur" --generate-bash-completion 2>/dev/null)" -- "$cur")
+	if [[ $cur == -* || ${verb[*]} == @(|policy|mounts) ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$("${words[0]}" "${verb[@]}" "$cur" --generate-bash-completion 2>/dev/null)" -- "$cur")
 		return
 	fi
-	case $verb in
+	case ${verb[*]} in
+	"policy check") mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 	create | run | restore | spec | features | list) ;; # no container that is there
 	*) mapfile -t COMPREPLY < <(compgen -W "$("${words[0]}" "${globals[@]}" list -q 2>/dev/null)" -- "$cur") ;;
 	esac

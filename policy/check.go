@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -163,6 +162,8 @@ func (w *warnings) match(m *match, before []*match) {
 }
 
 func sameConditions(a, b *match) bool {
-	conditions := func(m *match) []any { return []any{m.uids, m.engines, m.argv0s, m.images, m.annotations} }
-	return reflect.DeepEqual(conditions(a), conditions(b))
+	conditions := func(m *match) string {
+		return fmt.Sprintf("%d %q %q %q %q", m.uids, m.engines, m.argv0s, m.images, m.annotations)
+	}
+	return conditions(a) == conditions(b)
 }
