@@ -170,6 +170,11 @@ func (c *creation) decide() error {
 			return err
 		}
 	}
+	if c.policy == nil {
+		if err := checkSharing(c.options.RuntimeRoot, c.plan); err != nil {
+			return err
+		}
+	}
 	if c.filters, err = c.compileFilters(); err != nil {
 		return err
 	}

@@ -158,6 +158,29 @@ func TestClampPIDNamespace(t *testing.T) {
 	equal(t, "in the same network namespace", l.output(look, pid, net, domains(allowedName)), "/proc/1/root/bin")
 }
 
+// TestClampPIDNamespaceJoined is the other way round: who joins the pid namespace
+// of a container with a policy could be made to connect by that.
+func TestClampPIDNamespaceJoined(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	for _, tt := range []struct {
+		other  *container
+		refuse bool
+	}{{l.sleeper(), false}, {l.sleeper(domains(allowedName)), true}} {
+		pid := withNamespace(specs.PIDNamespace, "/proc/"+itoa(tt.other.pid)+"/ns/pid")
+		net := withNamespace(specs.NetworkNamespace, "/proc/"+itoa(tt.other.pid)+"/ns/net")
+		if tt.refuse {
+			id := l.newID()
+			b := l.bundle(id, sh("exit 0"), pid)
+			l.wantFail(l.call("create", "--bundle", b.dir, id), "cannot enforce domains of container "+tt.other.id, "--pid")
+			l.wantGone(id)
+		} else {
+			equal(t, "without a policy", l.output("echo ok", pid), "ok")
+		}
+		equal(t, "in the same network namespace", l.output("echo ok", pid, net), "ok")
+	}
+}
+
 // handed is a descriptor of the host, and a way out by it.
 type handed struct {
 	name     string
