@@ -33,12 +33,18 @@ func clamp(plan *spec.Plan, devicesOpen bool) {
 
 // clampMounts makes the kernel's files read-only.
 func clampMounts(plan *spec.Plan) {
+	cgroups, hasCgroups := plan.HasNamespace(specs.CgroupNamespace)
+	joinsCgroups := cgroups != ""
 	for i := range plan.Mounts {
 		m := &plan.Mounts[i]
 		switch {
 		case m.Type == "proc":
 			sealProc(plan, m.Target)
-		case slices.Contains(kernelTypes, m.Type), m.IsBind() && isKernelFS(m.Source):
+		case m.Type == "sysfs", m.IsBind() && isKernelFS(m.Source):
+			makeReadOnly(m)
+		case m.Type == "cgroup" && joinsCgroups, m.Type == "cgroup2" && (joinsCgroups || !hasCgroups):
+			// More may be shown there than is the container's own, and in
+			// another cgroup nobody would keep it from devices.
 			makeReadOnly(m)
 		}
 	}
@@ -75,14 +81,8 @@ func sealProc(plan *spec.Plan, target string) {
 	}
 }
 
-// kernelTypes are file systems by which the kernel is told what to do. Not among
-// them is that of cgroups: what a container mounts of it is its own part.
-var kernelTypes = []string{
-	"sysfs", "debugfs", "tracefs", "configfs", "securityfs", "efivarfs", "pstore", "bpf", "binfmt_misc", "fusectl",
-}
-
-// kernelMagics are those of [kernelTypes], and others of which a bind mount
-// shows the host's; see statfs(2).
+// kernelMagics are file systems by which the kernel is told what to do; see
+// statfs(2).
 var kernelMagics = []int64{
 	unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, configfsMagic, unix.SECURITYFS_MAGIC,
 	unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.BPF_FS_MAGIC, unix.BINFMTFS_MAGIC, fusectlMagic,

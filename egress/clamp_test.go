@@ -50,7 +50,7 @@ func TestClampMounts(t *testing.T) {
 	plan := &spec.Plan{}
 	plan.Config.DenyWrite = []string{"/proc/sys", "/etc"}
 	plan.Mounts = []spec.Mount{
-		mount("proc", "proc", "/proc"), mount("proc", "proc", "/proc2"), mount("sysfs", "sysfs", "/sys"), mount("debugfs", "d", "/x"),
+		mount("proc", "proc", "/proc"), mount("proc", "proc", "/proc2"), mount("sysfs", "sysfs", "/sys"), mount("cgroup2", "d", "/x"),
 		mount("cgroup", "cgroup", "/sys/fs/cgroup"), mount("tmpfs", "/sys", "/run"),
 		mount("", "/sys", "/sys2"), mount("", "/sys/fs", "/fs"), mount("", "/proc/sys", "/z"), mount("", "/tmp", "/tmp"),
 	}
@@ -64,6 +64,15 @@ func TestClampMounts(t *testing.T) {
 		}
 	}
 	paths := []string{"/proc/sys", "/etc", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger", "/proc2/bus", "/proc2/fs", "/proc2/irq", "/proc2/sys", "/proc2/sysrq-trigger"}
+	for path, want := range map[string]bool{"": false, "/proc/1/ns/cgroup": true} {
+		plan := &spec.Plan{
+			Namespaces: []spec.Namespace{{Type: specs.CgroupNamespace, Path: path}},
+			Mounts:     []spec.Mount{mount("cgroup", "cgroup", "/a"), mount("cgroup2", "cgroup", "/b")},
+		}
+		if clamp(plan, false); plan.Mounts[0].ReadOnly != want || plan.Mounts[1].ReadOnly != want {
+			t.Errorf("namespace %q: %+v, want read-only %v", path, plan.Mounts, want)
+		}
+	}
 	if !slices.Equal(plan.Config.DenyWrite, paths) {
 		t.Errorf("read-only paths %q, want %q", plan.Config.DenyWrite, paths)
 	}

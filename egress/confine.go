@@ -31,6 +31,10 @@ func Confine(plan *spec.Plan, pol *policy.Policy, around Surroundings) error {
 	clamp(plan, around.DevicesOpen)
 	checkSysctls(&g, plan.Sysctl)
 	checkDevices(&g, plan)
+	if plan.Seccomp != nil && plan.Seccomp.ListenerPath != "" {
+		// As those do that give rootless containers the host's network.
+		g.add("use a profile without SCMP_ACT_NOTIFY", "linux.seccomp.listenerPath: an agent could hand it sockets of the host")
+	}
 	if err := checkPIDNamespace(&g, plan); err != nil {
 		return err
 	}

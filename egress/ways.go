@@ -15,6 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// types are the file systems that a container with a policy may have of its own.
+// Others show what is the host's, as a disk does, or lead to servers. Sockets
+// that overlayfs shows are not those that somebody listens on.
+var types = []string{"proc", "sysfs", "tmpfs", "ramfs", "hugetlbfs", "devpts", "mqueue", "cgroup", "cgroup2", "overlay"}
+
 // checkMounts refuses mounts of the host that lead to its processes: their
 // sockets, their /proc and their terminals, and devices. Where the policy says
 // so a socket is left out instead.
@@ -29,6 +34,9 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
 	for i := range plan.Mounts {
 		m := &plan.Mounts[i]
 		if !m.IsBind() {
+			if !slices.Contains(types, m.Type) {
+				g.add("drop the mount", "mount of type %q on %q: it could lead to the host", m.Type, m.Target)
+			}
 			kept = append(kept, *m)
 			continue
 		}

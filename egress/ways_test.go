@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"eggrun/internal/need"
 	"eggrun/policy"
 	"eggrun/sandbox"
 	"eggrun/spec"
@@ -165,8 +168,12 @@ func TestWays(t *testing.T) {
 		"mount": {func(plan *spec.Plan) {
 			plan.Mounts = []spec.Mount{{Mount: sandbox.Mount{Source: "/run", Target: "/host"}}}
 		}, `mount "/run" on "/host"`},
-		"rootfs": {func(plan *spec.Plan) { plan.Rootfs = "/" }, `rootfs "/"`},
-		"sysctl": {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/ipv4/ip_forward": "1"} }, `linux.sysctl "net/ipv4/ip_forward"`},
+		"a disk": {func(plan *spec.Plan) {
+			plan.Mounts = []spec.Mount{{Mount: sandbox.Mount{Source: "/dev/sda", Target: "/x"}, Type: "ext4"}}
+		}, `mount of type "ext4" on "/x"`},
+		"an agent": {func(plan *spec.Plan) { plan.Seccomp = &specs.LinuxSeccomp{ListenerPath: "/x"} }, "linux.seccomp.listenerPath"},
+		"rootfs":   {func(plan *spec.Plan) { plan.Rootfs = "/" }, `rootfs "/"`},
+		"sysctl":   {func(plan *spec.Plan) { plan.Sysctl = map[string]string{"net/ipv4/ip_forward": "1"} }, `linux.sysctl "net/ipv4/ip_forward"`},
 		"a device": {func(plan *spec.Plan) {
 			plan.Devices = []spec.Device{{Path: "/dev/sda", Mode: unix.S_IFBLK | 0o600, Major: 8}}
 		}, `linux.devices: "/dev/sda"`},
@@ -180,6 +187,61 @@ func TestWays(t *testing.T) {
 		var enforcement *sandbox.EnforcementError
 		if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &enforcement) || !strings.HasPrefix(err.Error(), "cannot enforce domains: "+tt.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// holder is a process in namespaces of its own, as flags say.
+func holder(t *testing.T, flags uintptr) int {
+	t.Helper()
+	need.Root(t)
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// TestHostNetwork has namespaces that are the host's though they are not this
+// process's.
+func TestHostNetwork(t *testing.T) {
+	t.Parallel()
+	inContainer, onHost := holder(t, unix.CLONE_NEWNET|unix.CLONE_NEWPID), holder(t, unix.CLONE_NEWNET)
+	for path, want := range map[string]bool{
+		"":                  false,
+		"/proc/self/ns/net": true,
+		fmt.Sprintf("/proc/%d/ns/net", inContainer): false,
+		fmt.Sprintf("/proc/%d/ns/net", onHost):      true,
+	} {
+		got, err := isHostNetwork(&spec.Plan{Namespaces: []spec.Namespace{{Type: specs.NetworkNamespace, Path: path}}})
+		if err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", path, got, err, want)
+		}
+	}
+}
+
+// TestOthers looks for who is in a pid namespace.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	ns := func(pid int, name string) string { return fmt.Sprintf("/proc/%d/ns/%s", pid, name) }
+	first, second := holder(t, unix.CLONE_NEWNET|unix.CLONE_NEWPID), holder(t, unix.CLONE_NEWNET|unix.CLONE_NEWPID)
+	for _, tt := range []struct {
+		pid, network string
+		want         bool
+	}{
+		{ns(first, "pid"), ns(first, "net"), false},
+		{ns(first, "pid"), ns(second, "net"), true},
+		{ns(first, "pid"), "", true},
+		{"/proc/self/ns/pid", "/proc/self/ns/net", true}, // the holders are below it
+	} {
+		got, err := hasOthers(tt.pid, tt.network)
+		if err != nil || got != tt.want {
+			t.Errorf("%s with %q: %v, %v, want %v", tt.pid, tt.network, got, err, tt.want)
 		}
 	}
 }
