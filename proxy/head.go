@@ -27,6 +27,15 @@ type head struct {
 	lengths, encodings int
 }
 
+// slowError is an error that is a timeout.
+type slowError string
+
+func (e slowError) Error() string { return string(e) }
+
+func (slowError) Timeout() bool { return true }
+
+const errSlowHead = slowError("head took too long")
+
 // readHead reads the head of a request from the client and leaves its bytes in
 // the inbox. The error says what is wrong with it.
 func (in *inbox) readHead() (*head, error) {
@@ -39,7 +48,7 @@ func (in *inbox) readHead() (*head, error) {
 		if err := in.more(maxHead); errors.Is(err, errFull) {
 			return h, fmt.Errorf("head of more than %d bytes", maxHead)
 		} else if isTimeout(err) {
-			return h, fmt.Errorf("head took too long: %w", err)
+			return h, errSlowHead
 		} else if err != nil {
 			return h, errors.New("head ends early")
 		}

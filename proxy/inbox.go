@@ -24,12 +24,16 @@ func (in *inbox) more(limit int) error {
 	const step = 2048 // a TLS greeting, or a request of a browser
 	in.buf = slices.Grow(in.buf, step)
 	have := len(in.buf)
-	n, err := in.Read(in.buf[have:min(cap(in.buf), limit)])
-	in.buf = in.buf[:have+n]
-	if n > 0 {
-		return nil
+	for {
+		n, err := in.Read(in.buf[have:min(cap(in.buf), limit)])
+		in.buf = in.buf[:have+n]
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // need waits until buf has n bytes.

@@ -55,6 +55,9 @@ func (in *inbox) readHello() (hello, error) {
 // hear reads the greeting and notes for the audit what it says.
 func (x *exchange) hear() (hello, error) {
 	h, err := x.in.readHello()
+	if errors.Is(err, errSilent) {
+		x.voice = voiceReset
+	}
 	x.decided.SNI, x.decided.ECH = clean(h.serverName, maxServerName), h.ech
 	return h, err
 }

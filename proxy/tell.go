@@ -22,6 +22,8 @@ const (
 	voiceSOCKS
 	// voiceSaid: it has been told.
 	voiceSaid
+	// voiceReset: it has shown no protocol in which it could be told.
+	voiceReset
 )
 
 const (
@@ -43,6 +45,8 @@ func (x *exchange) refuse(f *refusal) {
 		x.lastWords(nil)
 	case voiceRaw:
 		x.refuseRaw(f)
+	case voiceReset:
+		reset(x.in.Conn)
 	}
 }
 

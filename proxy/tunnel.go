@@ -85,7 +85,6 @@ func (x *exchange) established() bool {
 		_, err = io.WriteString(x.in, "HTTP/1.1 200 Connection established\r\n\r\n")
 	case voiceSOCKS:
 		_, err = x.in.Write(socksReply(socksGranted))
-	case voiceRaw:
 	}
 	if err != nil {
 		x.logAllowed()
