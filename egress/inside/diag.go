@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -132,8 +133,12 @@ func exchangeDiag(fd int, request []byte, each func(answer []byte)) error {
 }
 
 // countConnected counts the TCP and UDP sockets of the calling thread's network
-// namespace that are connected to something, or are about to be.
+// namespace that are connected to somebody outside, or are about to be.
 func countConnected() (int, error) {
+	own, err := Addresses()
+	if err != nil {
+		return 0, err
+	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return 0, os.NewSyscallError("netlink socket", err)
@@ -145,13 +150,26 @@ func countConnected() (int, error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		for _, proto := range protocols {
 			request := diagRequest(family, proto, unix.NLM_F_DUMP, allStates&^idle, netip.AddrPort{}, netip.AddrPort{})
-			err := exchangeDiag(fd, request, func([]byte) { n++ })
+			err := exchangeDiag(fd, request, func(answer []byte) {
+				if remote := remoteOf(answer); !remote.IsLoopback() && !FakeRange.Contains(remote) && !slices.Contains(own, remote) {
+					n++
+				}
+			})
 			if err != nil && !(family == unix.AF_INET6 && errors.Is(err, unix.ENOENT)) {
 				return 0, err
 			}
 		}
 	}
 	return n, nil
+}
+
+// remoteOf is the other end in a struct inet_diag_msg.
+func remoteOf(answer []byte) netip.Addr {
+	const offset = 24
+	if answer[0] == unix.AF_INET {
+		return netip.AddrFrom4([4]byte(answer[offset:]))
+	}
+	return netip.AddrFrom16([16]byte(answer[offset:])).Unmap()
 }
 
 // Cookie returns the number of the network namespace that a socket belongs to,

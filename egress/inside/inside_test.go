@@ -108,23 +108,6 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestPortIsNobodysByChance needs Port to be outside the range that the kernel
-// takes local ports from.
-func TestPortIsNobodysByChance(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var first, last int
-	if _, err := fmt.Sscan(string(text), &first, &last); err != nil {
-		t.Fatal(err)
-	}
-	if Port >= first && Port <= last || Port < 1024 {
-		t.Errorf("port %d is in %d to %d, or privileged", Port, first, last)
-	}
-}
-
 // TestOpenNamespace has interfaces beside lo. Up or down makes no difference:
 // who may bring one up is not known.
 func TestOpenNamespace(t *testing.T) {
