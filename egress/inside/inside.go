@@ -1,6 +1,11 @@
 // Package inside is what is done inside a container's network namespace to make
-// the wall: the namespace is closed, the loopback is up, and the proxy's
-// listener is open before the container's program can run.
+// the wall: nothing leaves it but to peers and in answer to whoever connected,
+// and what a program sends elsewhere comes to sockets that the sidecar, which
+// stands outside, serves.
+//
+// [Build] does so at create, before the container's program can run, whatever
+// interfaces the engine has added or will add. [Recheck] looks again at start
+// and exec.
 package inside
 
 import (

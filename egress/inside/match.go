@@ -33,14 +33,16 @@ func meta(key expr.MetaKey, op expr.CmpOp, data ...byte) match {
 // loopbackIndex is that of lo in every network namespace.
 const loopbackIndex = 1
 
-func leavesBy(op expr.CmpOp, index uint32) match { return meta(expr.MetaKeyOIF, op, native(index)...) }
-func entersBy(op expr.CmpOp, index uint32) match { return meta(expr.MetaKeyIIF, op, native(index)...) }
+func leavesBy(index uint32) match { return meta(expr.MetaKeyOIF, expr.CmpOpEq, native(index)...) }
+func entersBy(index uint32) match { return meta(expr.MetaKeyIIF, expr.CmpOpEq, native(index)...) }
 
 // protocol is what lies above IP: unix.IPPROTO_TCP and so on.
 func protocol(p byte) match { return meta(expr.MetaKeyL4PROTO, expr.CmpOpEq, p) }
 
 // marked is a packet of a socket from [openMarked].
 func marked() match { return meta(expr.MetaKeyMARK, expr.CmpOpEq, native(mark)...) }
+
+func unmarked() match { return meta(expr.MetaKeyMARK, expr.CmpOpNeq, native(mark)...) }
 
 func network(offset, size uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
@@ -53,6 +55,11 @@ func transport(offset, size uint32) expr.Any {
 // port is the destination port of TCP or UDP.
 func port(p uint16) match {
 	return match{transport(2, 2), equals(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, p)...)}
+}
+
+// portIn needs the destination port to be in a set.
+func portIn(s *nftables.Set) match {
+	return match{transport(2, 2), &expr.Lookup{SourceRegister: register, SetName: s.Name, SetID: s.ID}}
 }
 
 // An end is one of the two addresses of a packet.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -285,6 +286,38 @@ func TestDockersResolver(t *testing.T) {
 		n, from, err := unix.Recvfrom(int(engine.Fd()), buffer, unix.MSG_DONTWAIT)
 		return err == nil && string(buffer[:n]) == "answer" && addrPort(from) == at(dockerResolver, 53)
 	})
+	// The redirects gone, a last rule is left.
+	w.withoutRules("redirect", has(func(e expr.Any) bool {
+		c, ok := e.(*expr.Cmp)
+		return ok && slices.Equal(c.Data, dockerResolver.AsSlice())
+	}))
+	send := func(payload string, fd int) {
+		if err := unix.Sendto(fd, []byte(payload), 0, sockaddr(at(dockerResolver, dockersPort))); err != nil {
+			t.Logf("%s: %v", payload, err)
+		}
+	}
+	first := func() string {
+		w.inside(func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			send("leak", fd)
+			unix.Close(fd)
+			return err
+		})
+		send("question", int(engine.Fd()))
+		buffer := make([]byte, 100)
+		n, _, err := unix.Recvfrom(int(docker.Fd()), buffer, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buffer[:n])
+	}
+	if got := first(); got != "question" {
+		t.Errorf("docker got a %s", got)
+	}
+	w.withoutRules("leave", has(func(e expr.Any) bool { m, ok := e.(*expr.Meta); return ok && m.Key == expr.MetaKeyMARK }))
+	if got := first(); got != "leak" {
+		t.Errorf("docker got a %s without the rule", got)
+	}
 }
 
 // dockersRules are those that docker has in each container: 127.0.0.11:53 is

@@ -37,12 +37,8 @@ type chain struct {
 }
 
 // sets are the named sets of the table: who is reached directly, and who may
-// connect, where that is not everybody.
-type sets struct{ peers4, peers6, inbound4, inbound6 *nftables.Set }
-
-func (s *sets) all() []*nftables.Set {
-	return []*nftables.Set{s.peers4, s.peers6, s.inbound4, s.inbound6}
-}
+// connect to what, where that is not everybody to everything.
+type sets struct{ peers4, peers6, inbound4, inbound6, ports *nftables.Set }
 
 // chains are the whole wall. No rule names an interface but lo, so it holds for
 // those that come later too.
@@ -101,7 +97,9 @@ func (w *Wall) refusals(s *sets) (rules []match) {
 // departures are what may leave; everything else is dropped.
 func (w *Wall) departures(s *sets) (rules []match) {
 	rules = append(rules,
-		rule(leavesBy(expr.CmpOpEq, loopbackIndex), accept()),
+		// What is still addressed there was not redirected.
+		rule(to.is(dockerResolver), unmarked(), drop()),
+		rule(leavesBy(loopbackIndex), accept()),
 		// Programs can bind a socket to an interface, and some bridges route
 		// what is addressed to 127.0.0.1 to the host's own.
 		rule(to.in(loopback4), drop()),
@@ -147,7 +145,7 @@ func inboundPolicy(i policy.Inbound) nftables.ChainPolicy {
 // arrivals are what may come in.
 func (w *Wall) arrivals(s *sets) (rules []match) {
 	rules = append(rules,
-		rule(entersBy(expr.CmpOpEq, loopbackIndex), accept()),
+		rule(entersBy(loopbackIndex), accept()),
 		rule(to.in(loopback4), drop()),
 		rule(to.is(loopback6), drop()),
 		rule(to.in(FakeRange), drop()),
@@ -166,10 +164,8 @@ func (w *Wall) arrivals(s *sets) (rules []match) {
 	for kind := byte(133); kind <= 137; kind++ { // router and neighbour discovery, redirects
 		rules = append(rules, rule(discovery(kind), accept()))
 	}
-	for _, number := range w.Inbound.Ports {
-		for _, p := range protocols {
-			rules = append(rules, rule(protocol(p), port(number), accept()))
-		}
+	for _, p := range protocols {
+		rules = append(rules, rule(protocol(p), portIn(s.ports), accept()))
 	}
 	return rules
 }

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -45,6 +46,14 @@ func (w *Wall) install(peers, inbound []addrRange) error {
 			return fmt.Errorf("nftables: %w", err)
 		}
 	}
+	if err := conn.AddSet(s.ports, nil); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	for chunk := range slices.Chunk(ports(w.Inbound.Ports), maxElements) {
+		if err := conn.SetAddElements(s.ports, chunk); err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+	}
 	for _, c := range w.chains(s) {
 		added := conn.AddChain(&nftables.Chain{
 			Name: c.name, Table: table, Type: c.kind, Hooknum: c.hook, Priority: &c.priority, Policy: &c.policy,
@@ -78,7 +87,15 @@ func newSets(table *nftables.Table) *sets {
 	return &sets{
 		peers4: named("peers4", nftables.TypeIPAddr), peers6: named("peers6", nftables.TypeIP6Addr),
 		inbound4: named("inbound4", nftables.TypeIPAddr), inbound6: named("inbound6", nftables.TypeIP6Addr),
+		ports: &nftables.Set{Table: table, Name: "ports", KeyType: nftables.TypeInetService},
 	}
+}
+
+func ports(numbers []uint16) (elements []nftables.SetElement) {
+	for _, n := range numbers {
+		elements = append(elements, nftables.SetElement{Key: binary.BigEndian.AppendUint16(nil, n)})
+	}
+	return elements
 }
 
 // addSet adds a set with its ranges, which don't touch each other.
@@ -94,12 +111,10 @@ func addSet(conn *nftables.Conn, set *nftables.Set, ranges []addrRange) error {
 			elements = append(elements, nftables.SetElement{Key: after.AsSlice(), IntervalEnd: true})
 		}
 	}
-	for len(elements) > 0 {
-		n := min(len(elements), maxElements)
-		if err := conn.SetAddElements(set, elements[:n]); err != nil {
+	for chunk := range slices.Chunk(elements, maxElements) {
+		if err := conn.SetAddElements(set, chunk); err != nil {
 			return err
 		}
-		elements = elements[n:]
 	}
 	return nil
 }
