@@ -31,6 +31,9 @@ test: need-root packages-test build ## vet and run all tests (root)
 integration: need-root packages-test build ## run only the tests that drive bin/eggrun (root)
 	$(GO) test -timeout 15m $(TESTFLAGS) ./integration/
 
+test-vm: need-root packages-vm ## run those tests in guests with systemd, cgroup v2 and a normal user (root)
+	integration/vm/run $(PLACES)
+
 fuzz: packages-build ## run each fuzz target for FUZZTIME, 30s by default
 	@grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9]*' . | sed 's|/[^/]*:func | |' | sort | \
 	while read -r folder name; do \
@@ -64,7 +67,7 @@ clean: ## remove what was built
 	rm -rf bin
 
 # What is missing is installed, as root; nothing happens when all is there.
-packages-build packages-test:
+packages-build packages-test packages-vm:
 	@demo/packages $(@:packages-%=%)
 
 need-root:
@@ -73,4 +76,4 @@ need-root:
 # The packages come before what needs them.
 .NOTPARALLEL:
 
-.PHONY: help build demo test integration fuzz lint man install clean packages-build packages-test need-root
+.PHONY: help build demo test integration test-vm fuzz lint man install clean packages-build packages-test packages-vm need-root

@@ -22,7 +22,7 @@ type bundle struct {
 }
 
 // config returns what the runtime's verb spec writes, with what a test needs:
-// no terminal, a writable root, and an absolute cgroup of its own. Without
+// no terminal, a writable root, and a cgroup of its own below the lab's. Without
 // that runc would put the container below the caller's own cgroup.
 func (l *lab) config(id string, edits ...edit) *specs.Spec {
 	l.t.Helper()
@@ -34,7 +34,7 @@ func (l *lab) config(id string, edits ...edit) *specs.Spec {
 	remarshal(l.t, standard, spec)
 	spec.Process.Terminal = false
 	spec.Root.Readonly = false
-	spec.Linux.CgroupsPath = filepath.Join(l.cgroup, id)
+	spec.Linux.CgroupsPath = suite.cgroups.cgroupsPath(filepath.Base(l.dir), id)
 	for _, change := range edits {
 		change(spec)
 	}

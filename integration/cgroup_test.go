@@ -16,7 +16,7 @@ func TestCgroupPlacement(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exec sleep 1000"))
-		want := filepath.Join(l.cgroup, c.id)
+		want := l.cgroupOf(c.id)
 		for line := range strings.Lines(procFile(t, c.pid, "cgroup")) {
 			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			if !isMounted(fields[1]) {
@@ -46,6 +46,7 @@ func isMounted(controllers string) bool {
 // TestCgroupValues writes each limit and reads it back from the kernel.
 func TestCgroupValues(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "cpuset", "memory", "pids")
 	number := func(value int64) *int64 { return &value }
 	positive := func(value uint64) *uint64 { return &value }
 	tests := []struct {
@@ -77,9 +78,9 @@ func TestCgroupValues(t *testing.T) {
 				if isCgroup2() && tt.wantV2 != "" {
 					want = tt.wantV2
 				}
-				equal(t, tt.v1, cgroupFile(t, filepath.Join(l.cgroup, c.id), tt.hierarchy, tt.v1, tt.v2), want)
+				equal(t, tt.v1, cgroupFile(t, l.cgroupOf(c.id), tt.hierarchy, tt.v1, tt.v2), want)
 				c.start()
-				equal(t, tt.v1+" after start", cgroupFile(t, filepath.Join(l.cgroup, c.id), tt.hierarchy, tt.v1, tt.v2), want)
+				equal(t, tt.v1+" after start", cgroupFile(t, l.cgroupOf(c.id), tt.hierarchy, tt.v1, tt.v2), want)
 				l.wantSilent(l.call("delete", "--force", c.id))
 			})
 		})
@@ -89,6 +90,7 @@ func TestCgroupValues(t *testing.T) {
 // TestSmallLimits runs with limits that the runtime itself must not hit.
 func TestSmallLimits(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "memory", "pids")
 	one, memory := int64(1), int64(6<<20)
 	for name, resources := range map[string]specs.LinuxResources{
 		"one process": {Pids: &specs.LinuxPids{Limit: &one}},
@@ -109,6 +111,7 @@ func TestSmallLimits(t *testing.T) {
 // TestPidsLimitHolds also checks that one more process would be one too many.
 func TestPidsLimitHolds(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "pids")
 	each(t, func(t *testing.T, l *lab) {
 		limit := int64(3)
 		few := func(spec *specs.Spec) {
@@ -126,6 +129,7 @@ func TestPidsLimitHolds(t *testing.T) {
 // TestMemoryLimitKills ends with the signal of the OOM killer.
 func TestMemoryLimitKills(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "memory")
 	each(t, func(t *testing.T, l *lab) {
 		limit := int64(20 << 20)
 		c := l.create(sh("exec dd if=/dev/zero of=/dev/null bs=64M count=1"), func(spec *specs.Spec) {

@@ -17,6 +17,9 @@ import (
 // crashRuntime is eggrun built with the tag crashtest: it kills itself at the
 // step whose number is in EGGRUN_CRASH_AT.
 var crashRuntime = sync.OnceValues(func() (string, error) {
+	if path := built("eggrun-crash"); path != "" {
+		return path, nil
+	}
 	path := filepath.Join(suite.dir, "eggrun-crash")
 	build := exec.Command("make", "-s", "build", "BIN="+path, "EXTRA_TAGS=crashtest")
 	build.Dir = ".."

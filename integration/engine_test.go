@@ -41,8 +41,11 @@ func (e engine) write(script string) {
 	e.t.Helper()
 	config := strings.NewReplacer(
 		"@BUNDLE@", e.bundle, "@ROOTFS@", filepath.Join(e.dir, "rootfs"),
-		"@CGROUP@", filepath.Join(e.cgroup, "libpod-"+e.id), "@HOSTNAME@", e.id[:12], "@SCRIPT@", script,
+		"@CGROUP@", suite.cgroups.cgroupsPath(filepath.Base(e.dir), "libpod-"+e.id), "@HOSTNAME@", e.id[:12], "@SCRIPT@", script,
 	).Replace(readFile(e.t, "testdata/podman-4.3.1-config.json"))
+	if controllers("pids")() != nil {
+		config = strings.Replace(config, `"limit": 2048`, `"limit": -1`, 1)
+	}
 	writeFile(e.t, filepath.Join(e.bundle, "config.json"), config, 0o644)
 }
 

@@ -54,6 +54,7 @@ func readEvents(t *testing.T, text string) []event {
 
 func TestEventsStats(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "memory", "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.runDetached(sh("sleep 1000 & echo ready; wait"), limited)
 		c.wantOutput("ready\n")
@@ -129,6 +130,7 @@ func TestEventsStream(t *testing.T) {
 // container.
 func TestEventsOOM(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "memory")
 	each(t, func(t *testing.T, l *lab) {
 		for name, script := range map[string]string{
 			"init":  "exec dd if=/dev/zero of=/dev/null bs=64M count=1",

@@ -120,7 +120,7 @@ func TestExecCgroup(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
 		c := l.sleeper()
-		own := filepath.Join(l.cgroup, c.id)
+		own := l.cgroupOf(c.id)
 		for _, folder := range cgroupFolders(own + "/sub/deep") {
 			if err := os.MkdirAll(folder, 0o755); err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestExecPaused(t *testing.T) {
 		if err := suite.reaper.start(cmd); err != nil {
 			t.Fatal(err)
 		}
-		folder := cgroupFolders(filepath.Join(l.cgroup, c.id))
+		folder := cgroupFolders(l.cgroupOf(c.id))
 		eventually(t, "process in the paused cgroup", func() bool {
 			for _, dir := range folder {
 				procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

@@ -144,6 +144,9 @@ func TestFieldNoPivotProcfs(t *testing.T) {
 }
 
 var buildNotify = sync.OnceValues(func() (string, error) {
+	if path := built("notify"); path != "" {
+		return path, nil
+	}
 	path := filepath.Join(suite.dir, "notify")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./testdata/notify")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

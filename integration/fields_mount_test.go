@@ -165,7 +165,7 @@ func TestUnified(t *testing.T) {
 	}
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exit 0"), unified("cgroup.max.depth", "7"))
-		equal(t, "cgroup.max.depth", cgroupFile(t, filepath.Join(l.cgroup, c.id), "", "", "cgroup.max.depth"), "7")
+		equal(t, "cgroup.max.depth", cgroupFile(t, l.cgroupOf(c.id), "", "", "cgroup.max.depth"), "7")
 		c.delete()
 		id := l.newID()
 		b := l.bundle(id, sh("exit 0"), unified("nosuch.max", "1"))

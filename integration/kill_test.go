@@ -90,7 +90,7 @@ func TestDeleteWithoutPIDNamespace(t *testing.T) {
 func (l *lab) members(c *container) []process {
 	var found []process
 	for _, p := range processes() {
-		if strings.Contains(p.cgroup, l.cgroup+"/"+c.id) {
+		if strings.Contains(p.cgroup, l.cgroupOf(c.id)) {
 			found = append(found, p)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ type lab struct {
 	rt         runtimeUnderTest
 	dir        string // all files of the test
 	root       string // --root
-	cgroup     string // absolute cgroupsPath above the test's containers
+	cgroup     string // the absolute cgroup above the test's containers
 	ids        []string
 	containers int
 	calls      int
@@ -38,7 +39,7 @@ func newLab(t *testing.T, rt runtimeUnderTest) *lab {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, rt: rt, dir: dir, root: filepath.Join(dir, "root"), cgroup: filepath.Join(suite.cgroupPrefix, filepath.Base(dir))}
+	l := &lab{t: t, rt: rt, dir: dir, root: filepath.Join(dir, "root"), cgroup: suite.cgroups.above(filepath.Base(dir))}
 	t.Cleanup(l.close)
 	return l
 }
@@ -52,7 +53,7 @@ func (l *lab) close() {
 		}
 	}
 	l.checkLeaks()
-	removeCgroups(l.cgroup)
+	suite.cgroups.remove(filepath.Base(l.dir))
 	if !l.t.Failed() {
 		_ = os.RemoveAll(l.dir)
 	}
@@ -109,9 +110,12 @@ func (l *lab) command(in invocation) (*exec.Cmd, result, string) {
 	logFile := base + ".log"
 	args := in.globals
 	if in.globals == nil {
-		args = []string{"--root", l.root, "--log", logFile, "--log-format", "json"}
+		args = append(suite.cgroups.flags(), "--root", l.root, "--log", logFile, "--log-format", "json")
 	} else {
 		logFile = ""
+		if isCreate := in.args[0] == "create" || in.args[0] == "run"; isCreate && !slices.Contains(args, "--cgroup-manager") {
+			args = append(suite.cgroups.flags(), args...)
+		}
 	}
 	cmd := exec.Command(l.rt.path, append(args[:len(args):len(args)], in.args...)...)
 	cmd.Dir = in.dir

@@ -7,8 +7,11 @@
 // TestMain makes, so that nothing here can meet the machine's own containers.
 //
 //	EGGRUN_BIN           the eggrun to test; default: make build, then bin/eggrun
-//	EGGRUN_PROBE         testdata/probe, built; default: go build
+//	EGGRUN_TEST_BUILT    a directory with eggrun, eggrun-crash, probe and notify,
+//	                     for where nothing can be built
 //	EGGRUN_TEST_RUNTIME  any other runtime to test instead, such as /usr/sbin/runc
+//	EGGRUN_TEST_CGROUPS  the cgroup manager: cgroupfs, the default, or systemd; see managers_test.go
+//	EGGRUN_TEST_PLACE    where this is, as impossible.txt names it; default: host
 //	EGGRUN_MUST_WORK=1   a skip is a failure, unless impossible.txt lists the test
 //	EGGRUN_DEVIATIONS=1  run also the tests that a runtime is known to fail
 package integration
@@ -33,11 +36,11 @@ const (
 // suite is what all tests share; it is complete before the first test runs
 // and never changes afterwards.
 var suite struct {
-	dir          string // everything the suite writes, a tmpfs
-	cgroupPrefix string // absolute cgroupsPath above every container
-	runtime      runtimeUnderTest
-	control      runtimeUnderTest // the system's runc, zero when there is none
-	reaper       *reaper
+	dir     string // everything the suite writes, a tmpfs
+	cgroups cgroupManager
+	runtime runtimeUnderTest
+	control runtimeUnderTest // the system's runc, zero when there is none
+	reaper  *reaper
 }
 
 func TestMain(m *testing.M) {
@@ -68,7 +71,7 @@ func testMain(m *testing.M) int {
 func fillSuite() {
 	outerDir := os.Getenv(envSuiteDir)
 	suite.dir = filepath.Join(outerDir, tmpfsDir)
-	suite.cgroupPrefix = "/" + filepath.Base(outerDir)
+	suite.cgroups = newManager(filepath.Base(outerDir))
 	suite.runtime = newRuntime(os.Getenv(envRuntime))
 	if path, err := exec.LookPath("runc"); err == nil && suite.runtime.name != "runc" {
 		suite.control = newRuntime(path)
@@ -91,7 +94,7 @@ func outer() int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	defer removeCgroups("/" + filepath.Base(dir))
+	defer newManager(filepath.Base(dir)).remove("")
 	runtime, err := findRuntime(dir)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)
@@ -106,7 +109,7 @@ func outer() int {
 	cmd.Env = append(os.Environ(), envSuiteDir+"="+dir, envRuntime+"="+runtime)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | ownPIDs(),
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Run(); err != nil {
@@ -127,6 +130,9 @@ func findRuntime(dir string) (string, error) {
 	if path := os.Getenv("EGGRUN_BIN"); path != "" {
 		return filepath.Abs(path)
 	}
+	if path := built("eggrun"); path != "" {
+		return path, nil
+	}
 	root, err := filepath.Abs("..")
 	if err != nil {
 		return "", err
@@ -139,10 +145,20 @@ func findRuntime(dir string) (string, error) {
 	return filepath.Join(root, "bin", "eggrun"), nil
 }
 
+// built returns where a program is that was built beforehand, "" where all are
+// built here.
+func built(program string) string {
+	dir := os.Getenv("EGGRUN_TEST_BUILT")
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, program)
+}
+
 // buildProbe builds testdata/probe statically: it runs in a root file system
 // that has no libraries.
 func buildProbe(dir string) error {
-	if path := os.Getenv("EGGRUN_PROBE"); path != "" {
+	if path := built("probe"); path != "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err

@@ -2,9 +2,12 @@ package integration
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -81,6 +84,37 @@ func needRoot(t *testing.T) {
 	})
 }
 
+// controllers tells whether the cgroups that this machine shows have all of the
+// controllers, by their names in v2. There one may still be of v1.
+func controllers(names ...string) func() error {
+	return func() error {
+		available, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+		if err == nil {
+			for _, name := range names {
+				if !slices.Contains(strings.Fields(string(available)), name) {
+					return fmt.Errorf("cgroup v2 has %q", strings.TrimSpace(string(available)))
+				}
+			}
+			return nil
+		}
+		for _, name := range names {
+			if name == "io" {
+				name = "blkio"
+			}
+			if _, err := os.Stat(filepath.Join(cgroupRoot, name, "cgroup.procs")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// needControllers is for limits.
+func needControllers(t *testing.T, names ...string) {
+	t.Helper()
+	need(t, "cgroup controllers "+strings.Join(names, ", "), controllers(names...))
+}
+
 // eggrunOnly skips what runc and others do not promise.
 func eggrunOnly(t *testing.T) runtimeUnderTest {
 	t.Helper()
@@ -93,28 +127,41 @@ func eggrunOnly(t *testing.T) runtimeUnderTest {
 	return suite.runtime
 }
 
-var impossibleLine = regexp.MustCompile(`^(Test[A-Za-z0-9_]+(?:/[^:]+)?): ([^;]+); (.+)$`)
+// place is where the suite runs, as impossible.txt names it.
+func place() string { return cmp.Or(os.Getenv("EGGRUN_TEST_PLACE"), "host") }
 
-// impossible returns what impossible.txt says about the test or one of the
-// tests it is a part of.
+// placesOfCI are all places where CI runs the suite or a part of it.
+var placesOfCI = []string{"host", "v2", "v1", "emulated"}
+
+// impossibleTest is a line of impossible.txt.
+type impossibleTest struct {
+	places       []string
+	name         string
+	why, instead string
+}
+
+var impossibleLine = regexp.MustCompile(`^([a-z0-9,]+) (Test[A-Za-z0-9_]+(?:/[^:]+)?): ([^;]+); (.+)$`)
+
+// impossible returns what impossible.txt says, for this place, about the test
+// or one of the tests it is a part of.
 func impossible(t *testing.T) (reason string, listed bool) {
 	t.Helper()
-	for name, reason := range readImpossible(t) {
-		if t.Name() == name || strings.HasPrefix(t.Name(), name+"/") {
-			return reason, true
+	for _, one := range readImpossible(t) {
+		if slices.Contains(one.places, place()) && (t.Name() == one.name || strings.HasPrefix(t.Name(), one.name+"/")) {
+			return one.why + "; " + one.instead, true
 		}
 	}
 	return "", false
 }
 
-func readImpossible(t *testing.T) map[string]string {
+func readImpossible(t *testing.T) []impossibleTest {
 	t.Helper()
 	file, err := os.Open("impossible.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	list := map[string]string{}
+	var list []impossibleTest
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		line := lines.Text()
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -122,21 +169,37 @@ func readImpossible(t *testing.T) map[string]string {
 		}
 		match := impossibleLine.FindStringSubmatch(line)
 		if match == nil {
-			t.Fatalf("impossible.txt: line %q: want \"TestName: why; where it runs instead\"", line)
+			t.Fatalf("impossible.txt: line %q: want \"place,… TestName: why; where it runs instead\"", line)
 		}
-		list[match[1]] = match[2] + "; " + match[3]
+		list = append(list, impossibleTest{strings.Split(match[1], ","), match[2], match[3], match[4]})
 	}
 	return list
 }
 
-// TestImpossibleNames keeps impossible.txt free of tests that are gone.
+// TestImpossibleNames keeps impossible.txt free of tests that are gone, and of
+// tests that would run nowhere: where one of CI's places is named, the test must
+// not be impossible there, too.
 func TestImpossibleNames(t *testing.T) {
 	t.Parallel()
 	sources := testSources(t)
-	for name := range readImpossible(t) {
-		function, _, _ := strings.Cut(name, "/")
+	impossibleAt := map[string]bool{}
+	for _, one := range readImpossible(t) {
+		for _, where := range one.places {
+			impossibleAt[where+" "+one.name] = true
+		}
+	}
+	for _, one := range readImpossible(t) {
+		function, _, _ := strings.Cut(one.name, "/")
 		if !strings.Contains(sources, "func "+function+"(t *testing.T)") {
-			t.Errorf("impossible.txt lists %s, but there is no such test", name)
+			t.Errorf("impossible.txt lists %s, but there is no such test", one.name)
+		}
+		for _, where := range one.places {
+			if !slices.Contains(placesOfCI, where) {
+				t.Errorf("impossible.txt, %s: place %q: want one of %v", one.name, where, placesOfCI)
+			}
+		}
+		if slices.Contains(placesOfCI, one.instead) && (impossibleAt[one.instead+" "+one.name] || impossibleAt[one.instead+" "+function]) {
+			t.Errorf("impossible.txt has %s run in place %q, where it is impossible", one.name, one.instead)
 		}
 	}
 }

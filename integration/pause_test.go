@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -10,7 +9,7 @@ import (
 // frozen returns what the kernel says about the container's freezer.
 func (c *container) frozen() string {
 	c.t.Helper()
-	text := cgroupFile(c.t, filepath.Join(c.cgroup, c.id), "freezer", "freezer.state", "cgroup.events")
+	text := cgroupFile(c.t, c.cgroupOf(c.id), "freezer", "freezer.state", "cgroup.events")
 	if !isCgroup2() {
 		return text
 	}

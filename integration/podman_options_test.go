@@ -132,7 +132,7 @@ func podmanLimitCases() []podmanCase {
 		}},
 		{name: "memory", run: func(t *testing.T, p *podman) {
 			id := p.detach("--memory", "64m", "--cpus", "0.5", "--pids-limit", "50", image, "sleep", "1000")
-			cgroup := "/libpod_parent/libpod-" + id
+			cgroup := suite.cgroups.ofPodman(id)
 			equal(t, "memory", cgroupFile(t, cgroup, "memory", "memory.limit_in_bytes", "memory.max"), "67108864")
 			equal(t, "pids", cgroupFile(t, cgroup, "pids", "pids.max", "pids.max"), "50")
 			quota := cgroupFile(t, cgroup, "cpu", "cpu.cfs_quota_us", "cpu.max")

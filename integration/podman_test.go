@@ -80,13 +80,14 @@ func newPodmanStore(t *testing.T) *podmanStore {
 	// The limits: root here may lack CAP_SYS_RESOURCE, and podman's own are
 	// higher than what it then may set.
 	writeFile(t, s.config, `[engine]
-cgroup_manager = "cgroupfs"
+cgroup_manager = "`+string(suite.cgroups.manager)+`"
 events_logger = "file"
 runtime_supports_json = [`+names+`]
 [engine.runtimes]
 `+runtimes+`
 [containers]
 default_ulimits = ["nofile=1024:20000", "nproc=4096:4096"]
+`+pidsDefault()+`
 [network]
 network_backend = "netavark"
 `, 0o644)
@@ -255,11 +256,9 @@ func leftOfContainer(id string) []string {
 			left = append(left, mount)
 		}
 	}
-	for _, pattern := range []string{"/libpod-", "/libpod_parent/libpod-"} {
-		for _, folder := range cgroupFolders(pattern + id) {
-			if _, err := os.Stat(folder); err == nil {
-				left = append(left, folder)
-			}
+	for _, folder := range cgroupFolders(suite.cgroups.ofPodman(id)) {
+		if _, err := os.Stat(folder); err == nil {
+			left = append(left, folder)
 		}
 	}
 	for _, p := range processes() {

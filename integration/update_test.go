@@ -32,7 +32,7 @@ func (c *container) wantLimit(what limit, v1, v2 string) {
 	if isCgroup2() && v2 != "" {
 		want = v2
 	}
-	equal(c.t, what.v1, cgroupFile(c.t, filepath.Join(c.cgroup, c.id), what.hierarchy, what.v1, what.v2), want)
+	equal(c.t, what.v1, cgroupFile(c.t, c.cgroupOf(c.id), what.hierarchy, what.v1, what.v2), want)
 }
 
 func (c *container) update(args ...string) {
@@ -51,6 +51,7 @@ func limited(spec *specs.Spec) {
 // TestUpdate changes one limit after the other; those that are not given stay.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "cpuset", "memory", "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.runDetached(sh("exec sleep 1000"), limited)
 		c.update("--pids-limit", "20")
@@ -102,6 +103,7 @@ func TestUpdate(t *testing.T) {
 // containerd and CRI-O do.
 func TestUpdateResources(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "memory", "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exec sleep 1000"))
 		file := filepath.Join(l.dir, "resources")
@@ -134,6 +136,7 @@ func TestUpdateResources(t *testing.T) {
 // TestUpdateHolds has a program meet the limit that it got only after create.
 func TestUpdateHolds(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "pids")
 	each(t, func(t *testing.T, l *lab) {
 		for limit, want := range map[string]string{"3": "", "100": "all\n"} {
 			c := l.create(sh("sleep 0 & sleep 0 & sleep 0 & echo all"))
@@ -148,6 +151,7 @@ func TestUpdateHolds(t *testing.T) {
 // TestUpdateStates: every container that has a process can be updated.
 func TestUpdateStates(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exec sleep 1000"))
 		c.update("--pids-limit", "50")
@@ -171,6 +175,7 @@ func TestUpdateStates(t *testing.T) {
 // as they were.
 func TestUpdateFails(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "cpuset", "memory", "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exec sleep 1000"), limited)
 		check := func(args ...string) {
@@ -200,6 +205,7 @@ func TestUpdateFails(t *testing.T) {
 // none again, which runc does not do.
 func TestUpdateBackToNoLimit(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "memory")
 	l := newLab(t, eggrunOnly(t))
 	c := l.create(sh("exec sleep 1000"))
 	r := l.call("update", "--memory", "80m", "--cpu-share", "600", "--cpu-period", "1", c.id)
@@ -214,6 +220,7 @@ func TestUpdateBackToNoLimit(t *testing.T) {
 // TestUpdateFlagsAfterID takes them as runc 1.5 does.
 func TestUpdateFlagsAfterID(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "cpu", "memory", "pids")
 	each(t, func(t *testing.T, l *lab) {
 		c := l.create(sh("exec sleep 1000"))
 		l.wantSilent(l.call("update", c.id, "--pids-limit", "50", "--cpu-quota", "-1", "--memory=64m"))
@@ -226,6 +233,7 @@ func TestUpdateFlagsAfterID(t *testing.T) {
 // TestUpdateRdt: on a machine that has no resctrl file system.
 func TestUpdateRdt(t *testing.T) {
 	t.Parallel()
+	needControllers(t, "pids")
 	l := newLab(t, eggrunOnly(t))
 	need(t, "no resctrl file system, whose classes would be the machine's", func() error {
 		for _, mount := range mounts() {

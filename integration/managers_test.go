@@ -1,0 +1,118 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// managerName is a cgroup manager of runtimes.
+type managerName string
+
+const (
+	cgroupfs managerName = "cgroupfs"
+	systemd  managerName = "systemd"
+)
+
+// cgroupManager says which manager the containers of the suite have, and where
+// it puts them. Below the suite's own cgroup each lab has one, and below that
+// each container.
+//
+// With systemd the suite has no PID namespace of its own: systemd takes the
+// numbers that it is told for those of its own one.
+type cgroupManager struct {
+	manager managerName
+	suite   string // name of the suite's cgroup
+}
+
+func managerOfSuite() managerName {
+	if os.Getenv("EGGRUN_TEST_CGROUPS") == string(systemd) {
+		return systemd
+	}
+	return cgroupfs
+}
+
+// ownPIDs is CLONE_NEWPID where the suite has its own PID namespace, else 0.
+func ownPIDs() uintptr {
+	if managerOfSuite() == systemd {
+		return 0
+	}
+	return syscall.CLONE_NEWPID
+}
+
+func newManager(suite string) cgroupManager { return cgroupManager{managerOfSuite(), suite} }
+
+// unit makes a name into one part of a slice's, where "-" tells parts apart.
+func unit(name string) string { return strings.ReplaceAll(name, "-", "") }
+
+// flags are those global ones that choose the manager.
+func (m cgroupManager) flags() []string {
+	if m.manager == systemd {
+		return []string{"--systemd-cgroup"}
+	}
+	return nil
+}
+
+// slice is the lab's, as systemd calls it.
+func (m cgroupManager) slice(lab string) string {
+	return unit(m.suite) + "-" + unit(lab) + ".slice"
+}
+
+// above is the absolute cgroup of a lab.
+func (m cgroupManager) above(lab string) string {
+	if m.manager == systemd {
+		return filepath.Join("/", unit(m.suite)+".slice", m.slice(lab))
+	}
+	return filepath.Join("/", m.suite, lab)
+}
+
+// cgroupsPath is what config.json says for a container of the lab.
+func (m cgroupManager) cgroupsPath(lab, id string) string {
+	if m.manager == systemd {
+		return m.slice(lab) + ":" + unit(lab) + ":" + id
+	}
+	return filepath.Join(m.above(lab), id)
+}
+
+// of is the absolute cgroup of a container of the lab.
+func (m cgroupManager) of(lab, id string) string {
+	if m.manager == systemd {
+		return filepath.Join(m.above(lab), unit(lab)+"-"+id+".scope")
+	}
+	return filepath.Join(m.above(lab), id)
+}
+
+// cgroupOf is the absolute cgroup of a container.
+func (l *lab) cgroupOf(id string) string { return suite.cgroups.of(filepath.Base(l.dir), id) }
+
+// ofPodman is the absolute cgroup of one of podman's containers.
+func (m cgroupManager) ofPodman(id string) string {
+	if m.manager == systemd {
+		return "/machine.slice/libpod-" + id + ".scope"
+	}
+	return "/libpod_parent/libpod-" + id
+}
+
+// remove removes the cgroups that the suite's paths brought into being; those
+// that still hold a process stay, and slices are left to systemd.
+func (m cgroupManager) remove(lab string) {
+	if m.manager == systemd {
+		return
+	}
+	for _, dir := range cgroupDirs(m.above(lab)) {
+		_ = syscall.Rmdir(dir)
+	}
+	for _, folder := range cgroupFolders(m.above(lab)) {
+		_ = syscall.Rmdir(folder)
+	}
+}
+
+// pidsDefault keeps podman from asking for its usual limit of processes where
+// there is no controller for it.
+func pidsDefault() string {
+	if controllers("pids")() == nil {
+		return ""
+	}
+	return "pids_limit = 0"
+}
