@@ -45,7 +45,7 @@ var featuresCommand = &cli.Command{
 				"org.eggrun.version":                   version,
 				"io.github.seccomp.libseccomp.version": seccomp.LibseccompVersion(),
 			},
-			PotentiallyUnsafeConfigAnnotations: policy.AnnotationKeys(),
+			PotentiallyUnsafeConfigAnnotations: append(spec.AnnotationKeys(), policy.AnnotationKeys()...),
 		})
 	},
 }

@@ -41,11 +41,27 @@ func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.
 	if err := setCgroupPath(config, id, plan.CgroupsPath); err != nil {
 		return nil, nil, err
 	}
+	if config.Systemd && rootless {
+		findBusctl()
+	}
 	m, err := manager.New(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cgroup: %w", err)
 	}
+	if plan.Subgroup != "" && config.Systemd {
+		if m, err = newSubgroup(m, config, plan.Subgroup, plan.DelegateCgroup); err != nil {
+			return nil, nil, fmt.Errorf("annotations %s and %s: %w", spec.KeySubgroup, spec.KeyDelegateCgroup, err)
+		}
+	}
 	return m, resources, nil
+}
+
+// findBusctl lets package cgroups find busctl(1), by which it learns who the
+// root of a user namespace is outside. Engines call some verbs without PATH.
+func findBusctl() {
+	if os.Getenv("PATH") == "" {
+		_ = os.Setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+	}
 }
 
 func setCgroupPath(config *cgroups.Cgroup, id, path string) error {
@@ -77,11 +93,40 @@ func openCgroup(s *state.State) (cgroups.Manager, error) {
 	if s.Cgroup.Manager == ManagerDisabled || len(s.Cgroup.Paths) == 0 {
 		return nil, nil
 	}
-	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}, Systemd: s.Cgroup.Manager == ManagerSystemd}
+	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}, Systemd: s.Cgroup.Manager == ManagerSystemd, Rootless: s.Cgroup.Rootless}
 	if err := setCgroupPath(config, s.ID, s.Cgroup.Path); err != nil {
 		return nil, err
 	}
-	return manager.NewWithPaths(config, s.Cgroup.Paths)
+	if config.Systemd && config.Rootless {
+		findBusctl()
+	}
+	m, err := manager.NewWithPaths(config, s.Cgroup.Paths)
+	if err == nil && s.Cgroup.Subgroup != "" {
+		m, err = newSubgroup(m, config, s.Cgroup.Subgroup, s.Cgroup.Delegate)
+	}
+	return m, err
+}
+
+// allPids returns the processes in a cgroup and below it; none where it went in
+// the meantime, for systemd removes a scope as soon as that is empty.
+func allPids(m cgroups.Manager) ([]int, error) {
+	pids, err := m.GetAllPids()
+	for try := 0; isGone(err) && try < 10; try++ {
+		if !m.Exists() {
+			return nil, nil
+		}
+		pids, err = m.GetAllPids()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	return pids, nil
+}
+
+// isGone tells of a file of a cgroup, which may be open, that the cgroup has been
+// removed.
+func isGone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
 // existing leaves out the cgroups that a caller without privileges could not
@@ -109,86 +154,15 @@ func checkFresh(m cgroups.Manager) error {
 	if m == nil || !m.Exists() {
 		return nil
 	}
-	pids, err := m.GetAllPids()
+	pids, err := allPids(m)
 	if err != nil {
-		return fmt.Errorf("cgroup: %w", err)
+		return err
 	}
 	if len(pids) > 0 {
 		return fmt.Errorf("cgroup %q: not empty, %d processes in it; choose another linux.cgroupsPath", m.Path(""), len(pids))
 	}
 	if frozen, err := m.GetFreezerState(); err == nil && frozen == cgroups.Frozen {
 		return fmt.Errorf("cgroup %q: frozen; thaw it first", m.Path(""))
-	}
-	return nil
-}
-
-// joinCgroup moves init into its cgroup, unless pid is alreadyIn, and sets all
-// limits but those that the runtime itself could break: see [lateLimits].
-func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error {
-	if pid != alreadyIn {
-		if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
-			return fmt.Errorf("cgroup: %w", err)
-		}
-	}
-	early, _ := splitLimits(resources)
-	if err := orderDeviceRules(m, early); err != nil {
-		return err
-	}
-	if err := m.Set(early); err != nil {
-		return limitError(err)
-	}
-	return nil
-}
-
-// splitLimits returns resources without the limits of memory and processes, and
-// those limits, nil for none.
-func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) {
-	rest := *resources
-	rest.Memory, rest.MemorySwap, rest.MemoryReservation, rest.PidsLimit = 0, 0, 0, nil
-	rest.Unified = nil
-	late = &cgroups.Resources{
-		Memory:                  resources.Memory,
-		MemorySwap:              resources.MemorySwap,
-		MemoryReservation:       resources.MemoryReservation,
-		MemoryCheckBeforeUpdate: resources.MemoryCheckBeforeUpdate,
-		PidsLimit:               resources.PidsLimit,
-		SkipDevices:             true,
-	}
-	for file, value := range resources.Unified {
-		to := &rest.Unified
-		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") {
-			to = &late.Unified
-		}
-		if *to == nil {
-			*to = make(map[string]string)
-		}
-		(*to)[file] = value
-	}
-	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil && late.Unified == nil {
-		late = nil
-	}
-	return &rest, late
-}
-
-// limitError tells a limit for which this system has no controller from a
-// program that is missing: engines look for the kernel's words.
-func limitError(err error) error {
-	var file *os.PathError
-	if errors.As(err, &file) && errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cgroup limits: this cgroup has no %s; enable its controller or drop the limit", filepath.Base(file.Path))
-	}
-	return fmt.Errorf("cgroup limits: %w", err)
-}
-
-// lateLimits sets the memory and pids limits once init is ready: until then it
-// is a Go program with its threads and some megabytes, after it the user's.
-func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
-	_, late := splitLimits(resources)
-	if late == nil {
-		return nil
-	}
-	if err := m.Set(late); err != nil {
-		return limitError(err)
 	}
 	return nil
 }

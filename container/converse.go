@@ -11,7 +11,9 @@ import (
 	"eggrun/internal/hook"
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
+	"eggrun/spec"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -44,6 +46,22 @@ func (c *creation) send(fifo *os.File) error {
 	return c.socket.Send(syncsocket.Request, &setup, fifo, rootfs)
 }
 
+// giveCgroup gives the container's cgroup to its user, where that is asked for.
+func (c *creation) giveCgroup() error {
+	if !delegates(c.plan, cgroups.IsCgroup2UnifiedMode()) {
+		return nil
+	}
+	dir := c.cgroup.Path("")
+	if sub, ok := c.cgroup.(*subgroup); ok {
+		dir = sub.below.Path("")
+	}
+	err := ownCgroup(dir, c.child.PID, c.plan)
+	if err != nil && !c.options.Rootless {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
 func (c *creation) score() *int {
 	if c.plan.Process == nil {
 		return nil
@@ -58,7 +76,11 @@ func (c *creation) join() error {
 		if c.child.InCgroup {
 			pid = alreadyIn
 		}
-		if err := joinCgroup(c.cgroup, pid, c.limits); err != nil {
+		err := joinCgroup(c.cgroup, pid, c.limits)
+		if err == nil {
+			err = c.giveCgroup()
+		}
+		if err != nil {
 			c.socket.Shutdown() // init waits for this
 			return err
 		}
@@ -150,6 +172,11 @@ func (c *creation) finish() error {
 		}
 		if c.options.Rootless {
 			c.state.Cgroup.Paths = existing(c.cgroup.GetPaths())
+		}
+	}
+	if sub, ok := c.cgroup.(*subgroup); ok {
+		if err := sub.enterDelegated(c.child.PID, c.plan); err != nil {
+			return fmt.Errorf("annotation %s: %w", spec.KeyDelegateCgroup, err)
 		}
 	}
 	step()

@@ -295,7 +295,7 @@ func (c *creation) newState() *state.State {
 		OwnerUID:        os.Getuid(),
 		OwnPIDNamespace: ownPID,
 		HasProcess:      c.plan.Process != nil,
-		Cgroup:          state.Cgroup{Manager: c.options.CgroupManager, Path: c.plan.CgroupsPath},
+		Cgroup:          state.Cgroup{Manager: c.options.CgroupManager, Path: c.plan.CgroupsPath, Rootless: c.options.Rootless},
 		Hooks:           specs.Hooks{Poststart: c.plan.Hooks.Poststart, Poststop: c.plan.Hooks.Poststop},
 	}
 	if c.plan.Process != nil {
@@ -303,6 +303,9 @@ func (c *creation) newState() *state.State {
 	}
 	if c.cgroup != nil {
 		s.Cgroup.Paths = c.cgroup.GetPaths()
+		if sub, ok := c.cgroup.(*subgroup); ok {
+			s.Cgroup.Subgroup, s.Cgroup.Delegate = sub.name, sub.delegate
+		}
 		s.Resources = withoutDevices(c.plan.Resources)
 	}
 	if c.rdt != nil {

@@ -77,9 +77,9 @@ func (c *Container) killAll(signal unix.Signal) error {
 	}
 	signalled := make(map[int]bool)
 	for {
-		pids, err := m.GetAllPids()
+		pids, err := allPids(m)
 		if err != nil {
-			return fmt.Errorf("cgroup: %w", err)
+			return err
 		}
 		isNew := false
 		for _, pid := range pids {

@@ -59,7 +59,7 @@ func (s *setup) mountCgroups(m *spec.Mount) error {
 	// cgroup v1: a tmpfs with a directory a hierarchy, and links for those
 	// controllers that share one.
 	attr := m.Set&^unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
-	data := labelledData(&spec.Mount{Type: "tmpfs", Data: []string{"mode=755"}}, s.plan.MountLabel)
+	data := labelledData(&spec.Mount{Type: "tmpfs", Data: []string{"mode=755"}}, s.plan)
 	top, err := linux.NewMount("tmpfs", "tmpfs", data, attr)
 	if err != nil {
 		return err

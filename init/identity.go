@@ -58,12 +58,8 @@ func (s *setup) becomeUser() error {
 }
 
 func (s *setup) setIDs(u specs.User) error {
-	groups := make([]uint32, len(u.AdditionalGids))
-	copy(groups, u.AdditionalGids)
-	if err := linux.SetGroups(groups); err != nil {
-		// Denied in a user namespace that an unprivileged user mapped, where
-		// there is also no group to get.
-		if !errors.Is(err, unix.EPERM) || len(groups) > 0 || !s.setgroupsDenied() {
+	if !s.plan.KeepGroups {
+		if err := s.setGroups(u.AdditionalGids); err != nil {
 			return err
 		}
 	}
@@ -74,6 +70,16 @@ func (s *setup) setIDs(u specs.User) error {
 		return unmapped("uid", u.UID, err)
 	}
 	return nil
+}
+
+func (s *setup) setGroups(groups []uint32) error {
+	err := linux.SetGroups(groups)
+	// Denied in a user namespace that an unprivileged user mapped, where there
+	// is also no group to get.
+	if errors.Is(err, unix.EPERM) && len(groups) == 0 && s.setgroupsDenied() {
+		return nil
+	}
+	return err
 }
 
 func unmapped(kind string, id uint32, err error) error {

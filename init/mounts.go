@@ -119,7 +119,7 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 		if m.Type == "tmpfs" {
 			set &^= unix.MOUNT_ATTR_RDONLY
 		}
-		if tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan.MountLabel), 0); err != nil {
+		if tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan), 0); err != nil {
 			return nil, err
 		}
 		if err := s.labelQueues(tree, m); err != nil {

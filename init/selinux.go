@@ -1,6 +1,7 @@
 package initproc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +44,8 @@ func (s *setup) labelKeys() error {
 // all files in it are to have. proc and sysfs take none, the cgroup file systems
 // show what the host labels, and the label of mqueue is set by
 // [setup.labelQueues].
-func labelledData(m *spec.Mount, label string) []string {
+func labelledData(m *spec.Mount, plan *spec.Plan) []string {
+	label := plan.MountLabel
 	hasLabel := slices.ContainsFunc(m.Data, func(parameter string) bool {
 		key, _, _ := strings.Cut(parameter, "=")
 		return strings.HasSuffix(key, "context")
@@ -56,7 +58,7 @@ func labelledData(m *spec.Mount, label string) []string {
 		return m.Data
 	}
 	// No quotes: fsconfig(2) does not cut at the commas of a label.
-	return append(slices.Clip(m.Data), "context="+label)
+	return append(slices.Clip(m.Data), cmp.Or(plan.MountContext, "context")+"="+label)
 }
 
 // labelQueues labels an mqueue file system, which takes no label as a parameter.

@@ -25,8 +25,12 @@ func TestLabelledData(t *testing.T) {
 		{"mqueue", spec.Mount{Type: "mqueue"}, label, nil},
 		{"cgroup", spec.Mount{Type: "cgroup2"}, label, nil},
 	} {
-		if got := labelledData(&test.mount, test.label); !slices.Equal(got, test.want) {
+		if got := labelledData(&test.mount, &spec.Plan{MountLabel: test.label}); !slices.Equal(got, test.want) {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
+	}
+	got := labelledData(&spec.Mount{Type: "tmpfs"}, &spec.Plan{MountLabel: label, MountContext: "rootcontext"})
+	if want := []string{"rootcontext=" + label}; !slices.Equal(got, want) {
+		t.Errorf("with an annotation: got %q, want %q", got, want)
 	}
 }

@@ -119,6 +119,7 @@ func TestAttackCgroups(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, eggrunOnly(t))
 	writable := func(spec *specs.Spec) {
+		spec.Linux.CgroupsPath = filepath.Join(l.cgroup, "attack")
 		withoutNamespace(specs.CgroupNamespace)(spec)
 		for i := range spec.Mounts {
 			if m := &spec.Mounts[i]; m.Type == "cgroup" {
@@ -130,7 +131,7 @@ func TestAttackCgroups(t *testing.T) {
 	run := func(rootless string) string {
 		id := l.newID()
 		r := l.invoke(invocation{
-			globals: []string{"--root", l.root, "--rootless", rootless},
+			globals: []string{"--root", l.root, "--rootless", rootless, "--cgroup-manager", "cgroupfs"},
 			args:    []string{"run", "--bundle", l.bundle(id, sh(script), writable).dir, id},
 		})
 		return r.stdout

@@ -110,11 +110,11 @@ func (l *lab) command(in invocation) (*exec.Cmd, result, string) {
 	logFile := base + ".log"
 	args := in.globals
 	if in.globals == nil {
-		args = append(suite.cgroups.flags(), "--root", l.root, "--log", logFile, "--log-format", "json")
+		args = append(l.managerFlags(), "--root", l.root, "--log", logFile, "--log-format", "json")
 	} else {
 		logFile = ""
 		if isCreate := in.args[0] == "create" || in.args[0] == "run"; isCreate && !slices.Contains(args, "--cgroup-manager") {
-			args = append(suite.cgroups.flags(), args...)
+			args = append(l.managerFlags(), args...)
 		}
 	}
 	cmd := exec.Command(l.rt.path, append(args[:len(args):len(args)], in.args...)...)

@@ -109,7 +109,7 @@ func outer() int {
 	cmd.Env = append(os.Environ(), envSuiteDir+"="+dir, envRuntime+"="+runtime)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | ownPIDs(),
+		Cloneflags: syscall.CLONE_NEWNS | ownPIDs() | ownNetwork(),
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Run(); err != nil {

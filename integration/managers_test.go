@@ -19,8 +19,9 @@ const (
 // it puts them. Below the suite's own cgroup each lab has one, and below that
 // each container.
 //
-// With systemd the suite has no PID namespace of its own: systemd takes the
-// numbers that it is told for those of its own one.
+// With systemd the suite has no PID namespace of its own, since systemd takes the
+// numbers that it is told for those of its own one, and then no network
+// namespace either. That is for machines that are thrown away.
 type cgroupManager struct {
 	manager managerName
 	suite   string // name of the suite's cgroup
@@ -41,14 +42,24 @@ func ownPIDs() uintptr {
 	return syscall.CLONE_NEWPID
 }
 
+// ownNetwork is CLONE_NEWNET where the suite has its own network namespace, else
+// 0: /proc/1/ns/net is to be the caller's.
+func ownNetwork() uintptr {
+	if ownPIDs() == 0 {
+		return 0
+	}
+	return syscall.CLONE_NEWNET
+}
+
 func newManager(suite string) cgroupManager { return cgroupManager{managerOfSuite(), suite} }
 
 // unit makes a name into one part of a slice's, where "-" tells parts apart.
 func unit(name string) string { return strings.ReplaceAll(name, "-", "") }
 
-// flags are those global ones that choose the manager.
-func (m cgroupManager) flags() []string {
-	if m.manager == systemd {
+// managerFlags are those global ones that choose the manager. A user without a
+// session has no service manager.
+func (l *lab) managerFlags() []string {
+	if suite.cgroups.manager == systemd && l.as == 0 {
 		return []string{"--systemd-cgroup"}
 	}
 	return nil

@@ -20,14 +20,14 @@ func podmanCgroupCases() []podmanCase {
 			p.ok("rm", "-f", "-t", "0", id)
 			equal(t, "containers", p.ok("ps", "-a", "-q", "--filter", "id="+id), "")
 		}},
-		{name: "update", run: podmanUpdate},
+		{name: "update", needs: "limits", need: controllers("cpu", "cpuset", "memory", "pids"), run: podmanUpdate},
 		{name: "top of two", run: func(t *testing.T, p *podman) {
 			id := p.detach(image, "sh", "-c", "sleep 1234 & echo up; wait")
 			p.wantLog(id, "up")
 			got := p.ok("top", id, "user", "comm", "args")
 			equal(t, "top", strings.Join(strings.Fields(got), " "), "USER COMMAND COMMAND root sh sh -c sleep 1234 & echo up; wait root sleep sleep 1234")
 		}},
-		{name: "stats with a limit", run: podmanStats},
+		{name: "stats with a limit", needs: "limits", need: controllers("memory", "pids"), run: podmanStats},
 		{name: "copy while it runs", run: func(t *testing.T, p *podman) {
 			// podman pauses for this, where that is possible.
 			id := p.detach(image, "sh", "-c", "echo from inside >/file; echo up; sleep 1000 & wait")

@@ -130,7 +130,7 @@ func podmanLimitCases() []podmanCase {
 		{name: "ulimit", run: func(t *testing.T, p *podman) {
 			equal(t, "limits", p.output("ulimit -n; ulimit -Hn; ulimit -c", "--ulimit", "nofile=100:200", "--ulimit", "core=0:0", "--ulimit", "nproc=4096:4096"), "100\n200\n0")
 		}},
-		{name: "memory", run: func(t *testing.T, p *podman) {
+		{name: "memory", needs: "limits", need: controllers("cpu", "memory", "pids"), run: func(t *testing.T, p *podman) {
 			id := p.detach("--memory", "64m", "--cpus", "0.5", "--pids-limit", "50", image, "sleep", "1000")
 			cgroup := suite.cgroups.ofPodman(id)
 			equal(t, "memory", cgroupFile(t, cgroup, "memory", "memory.limit_in_bytes", "memory.max"), "67108864")
@@ -140,14 +140,14 @@ func podmanLimitCases() []podmanCase {
 				t.Errorf("cpu quota: %q", quota)
 			}
 		}},
-		{name: "one process", run: func(t *testing.T, p *podman) {
+		{name: "one process", needs: "limits", need: controllers("pids"), run: func(t *testing.T, p *podman) {
 			equal(t, "output", p.output("echo alone", "--pids-limit", "1"), "alone")
 		}},
-		{name: "out of memory", run: func(t *testing.T, p *podman) {
+		{name: "out of memory", needs: "limits", need: controllers("memory"), run: func(t *testing.T, p *podman) {
 			id := p.detach("--memory", "20m", "--memory-swap", "20m", image, "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1")
 			equal(t, "exit status", p.ok("wait", id), "137")
 		}},
-		{name: "stats", run: func(t *testing.T, p *podman) {
+		{name: "stats", needs: "numbers of processes", need: controllers("pids"), run: func(t *testing.T, p *podman) {
 			id := p.detach(image, "sleep", "1000")
 			contains(t, "top", p.ok("top", id, "args"), "sleep 1000")
 			contains(t, "stats", p.ok("stats", "--no-stream", "--format", "{{.PIDs}}", id), "1")

@@ -50,6 +50,13 @@ type Plan struct {
 
 	// MountLabel is the SELinux label of new file systems, "" for none.
 	MountLabel string `json:"mountLabel,omitempty"`
+	// MountContext is the parameter of a file system that takes it: fscontext,
+	// defcontext or rootcontext, see mount(8), or context, also where it is "".
+	MountContext string `json:"mountContext,omitempty"`
+
+	// KeepGroups leaves the process the supplementary groups of the caller of
+	// create, and process.user.additionalGids aside.
+	KeepGroups bool `json:"keepGroups,omitempty"`
 
 	Hostname   string `json:"hostname,omitempty"`
 	Domainname string `json:"domainname,omitempty"`
@@ -78,6 +85,10 @@ type Plan struct {
 
 	// CgroupsPath is linux.cgroupsPath as written.
 	CgroupsPath string `json:"-"`
+	// Subgroup is the name of a cgroup below the systemd scope, for the
+	// container to be in, and DelegateCgroup that of one below it, for the
+	// processes; "" for none.
+	Subgroup, DelegateCgroup string `json:"-"`
 	// TimeOffsets are sorted by clock; only a new time namespace has any.
 	TimeOffsets []TimeOffset `json:"-"`
 	// Resources is linux.resources, nil where absent.

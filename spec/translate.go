@@ -54,6 +54,7 @@ func Translate(config *specs.Spec, bundle string, pol *policy.Policy) (*Plan, er
 	// user that must be mapped.
 	for _, step := range []func(*source, *Plan) error{
 		checkUnsupported,
+		translateAnnotations,
 		translateRoot,
 		translateNamespaces,
 		translateMappings,

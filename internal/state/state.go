@@ -85,6 +85,13 @@ type Cgroup struct {
 	Path string `json:"path,omitempty"`
 	// Paths are the directories a controller (v1), or one under "" (v2).
 	Paths map[string]string `json:"paths,omitempty"`
+	// Rootless is set where the user's own systemd is the manager, and where
+	// missing rights over cgroups are tolerated.
+	Rootless bool `json:"rootless,omitempty"`
+	// Subgroup is the name of a cgroup below that which is the container's, and
+	// Delegate that of one below it, for its processes; "" for none.
+	Subgroup string `json:"subgroup,omitempty"`
+	Delegate string `json:"delegate,omitempty"`
 }
 
 const (

@@ -1,0 +1,113 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+)
+
+// joinCgroup moves init into its cgroup, unless pid is alreadyIn, and sets all
+// limits but those that the runtime itself could break: see [lateLimits].
+func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error {
+	if pid != alreadyIn {
+		if err := m.Apply(pid); err != nil && !errors.Is(err, cgroups.ErrRootless) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+	}
+	early, _ := splitLimits(withoutUnlimited(resources, hasController(m)))
+	if err := orderDeviceRules(m, early); err != nil {
+		return err
+	}
+	if err := m.Set(early); err != nil {
+		return limitError(err)
+	}
+	return nil
+}
+
+// splitLimits returns resources without the limits of memory and processes, and
+// those limits, nil for none.
+func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) {
+	rest := *resources
+	rest.Memory, rest.MemorySwap, rest.MemoryReservation, rest.PidsLimit = 0, 0, 0, nil
+	rest.Unified = nil
+	late = &cgroups.Resources{
+		Memory:                  resources.Memory,
+		MemorySwap:              resources.MemorySwap,
+		MemoryReservation:       resources.MemoryReservation,
+		MemoryCheckBeforeUpdate: resources.MemoryCheckBeforeUpdate,
+		PidsLimit:               resources.PidsLimit,
+		SkipDevices:             true,
+	}
+	for file, value := range resources.Unified {
+		to := &rest.Unified
+		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") {
+			to = &late.Unified
+		}
+		if *to == nil {
+			*to = make(map[string]string)
+		}
+		(*to)[file] = value
+	}
+	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil && late.Unified == nil {
+		late = nil
+	}
+	return &rest, late
+}
+
+// limitError tells a limit for which this system has no controller from a
+// program that is missing: engines look for the kernel's words.
+func limitError(err error) error {
+	var file *os.PathError
+	if errors.As(err, &file) && errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cgroup limits: this cgroup has no %s; enable its controller or drop the limit", filepath.Base(file.Path))
+	}
+	return fmt.Errorf("cgroup limits: %w", err)
+}
+
+// lateLimits sets the memory and pids limits once init is ready: until then it
+// is a Go program with its threads and some megabytes, after it the user's.
+func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
+	_, late := splitLimits(withoutUnlimited(resources, hasController(m)))
+	if late == nil {
+		return nil
+	}
+	if err := m.Set(late); err != nil {
+		return limitError(err)
+	}
+	return nil
+}
+
+// hasController tells which controllers, by their names in v2, a cgroup that is
+// there has.
+func hasController(m cgroups.Manager) func(name string) bool {
+	if !cgroups.IsCgroup2UnifiedMode() {
+		return func(name string) bool { return m.Path(name) != "" }
+	}
+	available, _ := cgroups.ReadFile(m.Path(""), "cgroup.controllers")
+	return func(name string) bool { return slices.Contains(strings.Fields(available), name) }
+}
+
+// withoutUnlimited leaves out each "no limit" for which there is no controller:
+// there is no limit.
+func withoutUnlimited(resources *cgroups.Resources, has func(name string) bool) *cgroups.Resources {
+	rest := *resources
+	if rest.PidsLimit != nil && *rest.PidsLimit < 0 && !has("pids") {
+		rest.PidsLimit = nil
+	}
+	for _, limit := range []struct {
+		controller string
+		value      *int64
+	}{
+		{"memory", &rest.Memory}, {"memory", &rest.MemorySwap}, {"memory", &rest.MemoryReservation}, {"cpu", &rest.CpuQuota},
+	} {
+		if *limit.value < 0 && !has(limit.controller) {
+			*limit.value = 0
+		}
+	}
+	return &rest
+}
