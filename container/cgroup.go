@@ -151,7 +151,14 @@ func (c *Container) isPaused() bool {
 // checkFresh refuses a cgroup that somebody else uses: its limits would bind
 // them, and delete would end them.
 func checkFresh(m cgroups.Manager) error {
-	if m == nil || !m.Exists() {
+	if m == nil {
+		return nil
+	}
+	// With v1 it may be there in the freezer's hierarchy alone.
+	if frozen, err := m.GetFreezerState(); err == nil && frozen == cgroups.Frozen {
+		return fmt.Errorf("cgroup %q: frozen; thaw it first", m.Path("freezer"))
+	}
+	if !m.Exists() {
 		return nil
 	}
 	pids, err := allPids(m)
@@ -160,9 +167,6 @@ func checkFresh(m cgroups.Manager) error {
 	}
 	if len(pids) > 0 {
 		return fmt.Errorf("cgroup %q: not empty, %d processes in it; choose another linux.cgroupsPath", m.Path(""), len(pids))
-	}
-	if frozen, err := m.GetFreezerState(); err == nil && frozen == cgroups.Frozen {
-		return fmt.Errorf("cgroup %q: frozen; thaw it first", m.Path(""))
 	}
 	return nil
 }

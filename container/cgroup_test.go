@@ -185,6 +185,7 @@ func TestCheckFresh(t *testing.T) {
 		{"empty", &fakeCgroup{is: true}, "<nil>"},
 		{"in use", &fakeCgroup{is: true, pids: []int{1, 2}}, `cgroup "/cgroup": not empty, 2 processes in it; choose another linux.cgroupsPath`},
 		{"frozen", &fakeCgroup{is: true, frozen: true}, `cgroup "/cgroup": frozen; thaw it first`},
+		{"frozen in a hierarchy of its own", &fakeCgroup{frozen: true}, `cgroup "/cgroup": frozen; thaw it first`},
 	} {
 		if err := checkFresh(tt.m); fmt.Sprint(err) != tt.want {
 			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)
@@ -198,5 +199,55 @@ func TestHierarchiesUnasked(t *testing.T) {
 	h, err := hierarchies(1<<30, &spec.Plan{Mounts: []spec.Mount{{Type: "proc"}}, Namespaces: []spec.Namespace{{Type: specs.CgroupNamespace}}})
 	if err != nil || h.Unified || len(h.V1)+len(h.Trees) != 0 {
 		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestWithoutUnlimited(t *testing.T) {
+	t.Parallel()
+	none, some := int64(-1), int64(5)
+	all := cgroups.Resources{Memory: none, MemorySwap: none, MemoryReservation: none, CpuQuota: none, PidsLimit: &none, CpuShares: 2}
+	limits := cgroups.Resources{Memory: 1, MemorySwap: 2, MemoryReservation: 3, CpuQuota: 4, PidsLimit: &some, CpuShares: 2}
+	for _, tt := range []struct {
+		name     string
+		has      bool
+		in, want cgroups.Resources
+	}{
+		{"no limits, controllers", true, all, all},
+		{"no limits, no controllers", false, all, cgroups.Resources{CpuShares: 2}},
+		{"limits, no controllers", false, limits, limits},
+	} {
+		got := withoutUnlimited(&tt.in, func(string) bool { return tt.has })
+		if !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.name, *got, tt.want)
+		}
+	}
+}
+
+func TestDelegates(t *testing.T) {
+	t.Parallel()
+	own := []spec.Namespace{{Type: specs.CgroupNamespace}}
+	mount := func(kind, target string, readOnly bool) spec.Mount {
+		m := spec.Mount{Type: kind}
+		m.Target, m.ReadOnly = target, readOnly
+		return m
+	}
+	writable := []spec.Mount{mount("proc", "/proc", false), mount("cgroup", "/sys/fs/cgroup", false)}
+	for _, tt := range []struct {
+		name string
+		plan spec.Plan
+		v2   bool
+		want bool
+	}{
+		{"all that it takes", spec.Plan{Namespaces: own, Mounts: writable}, true, true},
+		{"v1", spec.Plan{Namespaces: own, Mounts: writable}, false, false},
+		{"no namespace", spec.Plan{Mounts: writable}, true, false},
+		{"another's namespace", spec.Plan{Namespaces: []spec.Namespace{{Type: specs.CgroupNamespace, Path: "/proc/1/ns/cgroup"}}, Mounts: writable}, true, false},
+		{"read-only", spec.Plan{Namespaces: own, Mounts: []spec.Mount{mount("cgroup", "/sys/fs/cgroup", true)}}, true, false},
+		{"elsewhere", spec.Plan{Namespaces: own, Mounts: []spec.Mount{mount("cgroup", "/cgroup", false)}}, true, false},
+		{"no mount", spec.Plan{Namespaces: own}, true, false},
+	} {
+		if got := delegates(&tt.plan, tt.v2); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

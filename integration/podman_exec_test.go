@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 )
 
@@ -97,7 +96,7 @@ func podmanExecTerminal(t *testing.T, p *podman) {
 	setWinsize(t, master, 44, 99)
 	cmd := p.command("exec", "-it", id, "sh", "-c", "tty; read line; stty size; echo got $line; exit 5")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
 	if err := suite.reaper.start(cmd); err != nil {
 		t.Fatal(err)
 	}

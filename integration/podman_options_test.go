@@ -94,6 +94,9 @@ func haveCatatonit() error {
 
 func podmanVolumes(t *testing.T, p *podman) {
 	volume := makeDir(t, filepath.Join(p.dir, "volume"))
+	if p.store.user != nil {
+		p.store.user.own(t, volume)
+	}
 	writeFile(t, filepath.Join(volume, "file"), "text\n", 0o644)
 	equal(t, "read-only", p.output("cat /vol/file; touch /vol/x 2>/dev/null || echo refused", "-v", volume+":/vol:ro"), "text\nrefused")
 	for _, options := range []string{"", ":rw", ":z", ":Z", ":rslave", ":nosuid,nodev,noexec"} {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -76,7 +75,7 @@ func podmanTerminal(t *testing.T, p *podman) {
 	setWinsize(t, master, 44, 99)
 	cmd := p.command(p.runArgs("--rm", "-it", image, "sh", "-c", "tty; read line; stty size; echo got $line; exit 5")...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
 	if err := suite.reaper.start(cmd); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ func TestPodman(t *testing.T) {
 		}
 		return nil
 	})
-	store := newPodmanStore(t)
+	store := newPodmanStore(t, nil)
 	t.Run("cases", func(t *testing.T) {
 		for _, tt := range podmanCases() {
 			t.Run(tt.name, func(t *testing.T) {
@@ -57,18 +58,24 @@ func podmanCases() []podmanCase {
 // podmanStore is one storage root for all cases.
 type podmanStore struct {
 	dir, run, config string
+	// user is whose it is, nil for root.
+	user *rootlessUser
 }
 
 // image is what the store imports: busybox with /bin/sh as its command.
 const image = "localhost/busybox:latest"
 
-func newPodmanStore(t *testing.T) *podmanStore {
+func newPodmanStore(t *testing.T, user *rootlessUser) *podmanStore {
 	t.Helper()
 	dir, err := os.MkdirTemp(suite.dir, "podman-store-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &podmanStore{dir: dir, run: filepath.Join("/run", filepath.Base(dir))}
+	s := &podmanStore{dir: dir, run: filepath.Join("/run", filepath.Base(dir)), user: user}
+	manager := suite.cgroups.manager
+	if user != nil {
+		s.run, manager = filepath.Join(dir, "run"), user.manager
+	}
 	s.config = filepath.Join(s.dir, "containers.conf")
 	runtimes, names := "", ""
 	for _, rt := range []runtimeUnderTest{suite.runtime, suite.control} {
@@ -80,7 +87,7 @@ func newPodmanStore(t *testing.T) *podmanStore {
 	// The limits: root here may lack CAP_SYS_RESOURCE, and podman's own are
 	// higher than what it then may set.
 	writeFile(t, s.config, `[engine]
-cgroup_manager = "`+string(suite.cgroups.manager)+`"
+cgroup_manager = "`+string(manager)+`"
 events_logger = "file"
 runtime_supports_json = [`+names+`]
 [engine.runtimes]
@@ -98,6 +105,9 @@ network_backend = "netavark"
 	rootfs := filepath.Join(s.dir, "rootfs")
 	makeRootfs(t, rootfs)
 	p := &podman{t: t, store: s, rt: suite.runtime, dir: s.dir}
+	if user != nil {
+		user.own(t, dir)
+	}
 	tarball := filepath.Join(s.dir, "busybox.tar")
 	l := &lab{t: t}
 	l.helper("tar", "-C", rootfs, "-cf", tarball, ".")
@@ -120,10 +130,22 @@ func (s *podmanStore) each(t *testing.T, test func(t *testing.T, p *podman)) {
 				t.Fatal(err)
 			}
 			p := &podman{t: t, store: s, rt: rt, dir: dir}
+			if s.user != nil {
+				s.user.own(t, dir)
+			}
 			t.Cleanup(p.close)
 			test(t, p)
 		})
 	}
+}
+
+// driver is what stores images: a normal user cannot make an overlay on every
+// file system.
+func (s *podmanStore) driver() string {
+	if s.user != nil {
+		return "vfs"
+	}
+	return "overlay"
 }
 
 // podman is one case's podman; its containers are known by their cidfiles.
@@ -138,11 +160,15 @@ type podman struct {
 func (p *podman) command(args ...string) *exec.Cmd {
 	global := []string{
 		"--root", filepath.Join(p.store.dir, "root"), "--runroot", filepath.Join(p.store.run, "root"), "--tmpdir", filepath.Join(p.store.run, "tmp"),
-		"--storage-driver", "overlay", "--runtime", p.rt.name, "--log-level", "error",
+		"--storage-driver", p.store.driver(), "--runtime", p.rt.name, "--log-level", "error",
 	}
 	cmd := exec.Command("podman", append(global, args...)...)
 	cmd.Dir = p.dir // where conmon puts a file when memory runs out
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "TMPDIR=" + p.dir, "CONTAINERS_CONF=" + p.store.config, "TERM=xterm"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if p.store.user != nil {
+		p.store.user.become(cmd)
+	}
 	return cmd
 }
 

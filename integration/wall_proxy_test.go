@@ -208,7 +208,7 @@ func TestAudit(t *testing.T) {
 func TestPodmanWall(t *testing.T) {
 	rt := eggrunOnly(t)
 	s := newServer(t)
-	store := newPodmanStore(t)
+	store := newPodmanStore(t, nil)
 	p := &podman{t: t, store: store, rt: rt, dir: t.TempDir()}
 	t.Cleanup(p.close)
 	run := func(options ...string) result {
