@@ -9,6 +9,7 @@ import (
 
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
+	"eggrun/sandbox"
 	"eggrun/spec"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +57,9 @@ func cloneTrees(initPID int, mounts []spec.Mount) (trees []*os.File, err error) 
 			return trees, err
 		}
 		trees = append(trees, tree)
+		if err := checkSource(tree, m); err != nil {
+			return trees, err
+		}
 		if m.IDMap == nil {
 			continue
 		}
@@ -64,6 +68,25 @@ func cloneTrees(initPID int, mounts []spec.Mount) (trees []*os.File, err error) 
 		}
 	}
 	return trees, nil
+}
+
+// checkSource tells whether a tree is of what was judged when it was decided to
+// mount it: another container may have put a link in its place.
+func checkSource(tree *os.File, m *spec.Mount) error {
+	if m.Checked == nil {
+		return nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(tree.Fd()), &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: m.Source, Err: err}
+	}
+	if (spec.FileID{Device: uint64(stat.Dev), Inode: stat.Ino}) != *m.Checked {
+		return &sandbox.EnforcementError{
+			Gaps:     []string{fmt.Sprintf("domains: mount %q on %q: its source was replaced while it was looked at", m.Source, m.Target)},
+			Platform: "name a path that no other container can change",
+		}
+	}
+	return nil
 }
 
 // idMapper makes id-mapped mounts of detached trees.

@@ -27,8 +27,8 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
 	w := &wayFinder{allowed: pol.AllowSockets, devices: readDeviceNames()}
 	// A root file system is not searched: sockets that a layer of an image
 	// holds have nobody who listens.
-	if place := w.servicePlace(plan.Rootfs); place != "" {
-		g.add("give the container a root file system of its own", "rootfs %q: %q is where services of the host listen", plan.Rootfs, place)
+	if root, err := os.Stat(plan.Rootfs); err == nil && w.servicePlace(root) != "" {
+		g.add("give the container a root file system of its own", "rootfs %q: services of the host listen there", plan.Rootfs)
 	}
 	var kept []spec.Mount
 	for i := range plan.Mounts {
@@ -40,7 +40,7 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
 			kept = append(kept, *m)
 			continue
 		}
-		way, err := w.wayOut(m.Source)
+		way, id, err := w.wayOut(m.Source)
 		if err != nil {
 			return fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
 		}
@@ -50,6 +50,7 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
 		if way != nil {
 			g.add(way.fix, "mount %q on %q: %s", m.Source, m.Target, way.what)
 		}
+		m.Checked = id
 		kept = append(kept, *m)
 	}
 	if len(kept) < len(plan.Mounts) {
@@ -103,66 +104,75 @@ const (
 )
 
 // wayOut returns how a bind mount of source leads to processes of the host, nil
-// if it does not. A missing source is left to the mount to report.
-func (w *wayFinder) wayOut(source string) (*way, error) {
+// if it does not, and what was looked at: whoever may write in a directory above
+// could put a link to another place there before it is mounted. A missing source
+// is left to the mount to report.
+func (w *wayFinder) wayOut(source string) (*way, *spec.FileID, error) {
+	f, err := os.OpenFile(source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, new(spec.FileID), nil // and nothing else may be there later
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
 	var stat unix.Stat_t
-	err := unix.Stat(source, &stat)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, &os.PathError{Op: "stat", Path: source, Err: err}
-	}
-	if w.isAllowed(source) {
-		return nil, nil
-	}
 	var filesystem unix.Statfs_t
-	if err := unix.Statfs(source, &filesystem); err != nil {
-		return nil, &os.PathError{Op: "statfs", Path: source, Err: err}
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return nil, nil, &os.PathError{Op: "stat", Path: source, Err: err}
 	}
+	if err := unix.Fstatfs(int(f.Fd()), &filesystem); err != nil {
+		return nil, nil, &os.PathError{Op: "statfs", Path: source, Err: err}
+	}
+	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	id := &spec.FileID{Device: uint64(stat.Dev), Inode: stat.Ino}
 	switch format := stat.Mode & unix.S_IFMT; {
+	case w.isAllowed(at):
+		return nil, id, nil
 	case format == unix.S_IFSOCK:
-		return &way{what: "a socket of the host", fix: fixSocket, isSocket: true}, nil
+		return &way{what: "a socket of the host", fix: fixSocket, isSocket: true}, id, nil
 	case filesystem.Type == unix.DEVPTS_SUPER_MAGIC:
-		return &way{what: "a terminal of the host", fix: fixKernel}, nil
+		return &way{what: "a terminal of the host", fix: fixKernel}, id, nil
 	case format == unix.S_IFCHR || format == unix.S_IFBLK:
-		if !w.devices.allow(format, unix.Major(stat.Rdev), unix.Minor(stat.Rdev)) {
-			return &way{what: "a device that leads to the host", fix: fixDevice}, nil
+		if !w.devices.allow(format, unix.Major(uint64(stat.Rdev)), unix.Minor(uint64(stat.Rdev))) {
+			return &way{what: "a device that leads to the host", fix: fixDevice}, id, nil
 		}
-		return nil, nil
+		return nil, id, nil
 	case format != unix.S_IFDIR:
-		return nil, nil
+		return nil, id, nil
 	case filesystem.Type == unix.PROC_SUPER_MAGIC:
-		return &way{what: "processes of the host can be seen there", fix: fixKernel}, nil
+		return &way{what: "processes of the host can be seen there", fix: fixKernel}, id, nil
 	}
-	if same, err := samePlace(source, "/dev"); err != nil || same {
-		return &way{what: "the devices of the host are there", fix: fixKernel}, err
-	}
-	if place := w.servicePlace(source); place != "" {
-		return &way{what: fmt.Sprintf("%q is where services of the host listen", place), fix: fixVolume}, nil
-	}
-	return w.search(source), nil
+	return w.directoryWay(source, at), id, nil
 }
 
-func samePlace(a, b string) (bool, error) {
-	infoA, err := os.Stat(a)
+// directoryWay is [wayFinder.wayOut] for a directory that is open as at.
+func (w *wayFinder) directoryWay(source, at string) *way {
+	info, err := os.Stat(at)
 	if err != nil {
-		return false, err
+		return &way{what: "it cannot be looked at", fix: fixVolume}
 	}
-	infoB, err := os.Stat(b)
-	return err == nil && os.SameFile(infoA, infoB), err
+	if dev, err := os.Stat("/dev"); err == nil && os.SameFile(info, dev) {
+		return &way{what: "the devices of the host are there", fix: fixKernel}
+	}
+	if place := w.servicePlace(info); place != "" {
+		return &way{what: fmt.Sprintf("%q is where services of the host listen", place), fix: fixVolume}
+	}
+	return w.search(source, at)
 }
 
-// isAllowed tells whether the policy names path, as it is written or where its
-// links lead.
+// isAllowed tells whether the policy names a path, or what its links lead to.
 func (w *wayFinder) isAllowed(path string) bool {
+	if len(w.allowed) == 0 {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
 	return slices.ContainsFunc(w.allowed, func(allowed string) bool {
-		if filepath.Clean(allowed) == filepath.Clean(path) {
-			return true
-		}
-		a, errA := filepath.EvalSymlinks(allowed)
-		b, errB := filepath.EvalSymlinks(path)
-		return errA == nil && errB == nil && a == b
+		named, err := filepath.EvalSymlinks(allowed)
+		return err == nil && named == real
 	})
 }
 
@@ -184,11 +194,7 @@ func servicePlaces() (dirs, sockets []string) {
 // servicePlace returns the first such place that is dir or lies below it, "" for
 // none. Directories are compared by what they are: another mount of the host's
 // root may show it under any name.
-func (w *wayFinder) servicePlace(dir string) string {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return ""
-	}
+func (w *wayFinder) servicePlace(dir fs.FileInfo) string {
 	dirs, sockets := servicePlaces()
 	for _, socket := range sockets {
 		// By itself a home directory is none of them.
@@ -197,11 +203,11 @@ func (w *wayFinder) servicePlace(dir string) string {
 		}
 	}
 	for _, place := range dirs {
-		if isAtOrAbove(info, place) {
+		if isAtOrAbove(dir, place) {
 			return place
 		}
 		// /var/run is a link on most systems.
-		if at, err := filepath.EvalSymlinks(place); err == nil && isAtOrAbove(info, at) {
+		if at, err := filepath.EvalSymlinks(place); err == nil && isAtOrAbove(dir, at) {
 			return place
 		}
 	}
@@ -220,16 +226,16 @@ func isAtOrAbove(dir fs.FileInfo, path string) bool {
 	}
 }
 
-// search looks for a socket in a directory and two levels below,
+// search looks for a socket in a directory, open as at, and two levels below,
 // among at most ten thousand entries: a volume may be large, and sockets lie
 // near its top. One that is made later is not found by any walk; SECURITY.md says
 // so.
-func (w *wayFinder) search(dir string) *way {
+func (w *wayFinder) search(source, at string) *way {
 	var found *way
 	entries := 0
-	depth := strings.Count(filepath.Clean(dir), "/")
-	// With the slash a link is followed.
-	_ = filepath.WalkDir(dir+"/", func(path string, entry fs.DirEntry, err error) error {
+	depth := strings.Count(at, "/")
+	// With the slash the link that a descriptor is in /proc is followed.
+	_ = filepath.WalkDir(at+"/", func(path string, entry fs.DirEntry, err error) error {
 		entries++
 		switch {
 		case err != nil:
@@ -237,7 +243,7 @@ func (w *wayFinder) search(dir string) *way {
 			// what has gone meanwhile is no socket.
 			return fs.SkipDir
 		case entry.Type()&fs.ModeSocket != 0 && !w.isAllowed(path):
-			found = &way{what: fmt.Sprintf("the socket %q is in it", path), fix: fixSocket}
+			found = &way{what: fmt.Sprintf("the socket %q is in it", filepath.Join(source, strings.TrimPrefix(path, at))), fix: fixSocket}
 			return fs.SkipAll
 		case entries > maxEntries:
 			return fs.SkipAll

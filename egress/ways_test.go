@@ -75,7 +75,7 @@ func TestWayOut(t *testing.T) {
 		{"/dev/pts", "a terminal of the host"},
 		{"/dev/shm", ""},
 	} {
-		got, err := (&wayFinder{devices: readDeviceNames()}).wayOut(tt.source)
+		got, _, err := (&wayFinder{devices: readDeviceNames()}).wayOut(tt.source)
 		if err != nil || (got == nil) != (tt.want == "") || got != nil && !strings.Contains(got.what, tt.want) {
 			t.Errorf("%s: %+v, %v, want %q", tt.source, got, err, tt.want)
 		}
@@ -112,7 +112,7 @@ func TestAllowSockets(t *testing.T) {
 		{"/run", "/run", true},
 		{"/run", "/", false},
 	} {
-		way, err := (&wayFinder{allowed: []string{tt.allowed}, devices: readDeviceNames()}).wayOut(tt.source)
+		way, _, err := (&wayFinder{allowed: []string{tt.allowed}, devices: readDeviceNames()}).wayOut(tt.source)
 		if err != nil || (way == nil) != tt.want {
 			t.Errorf("%s with %q: %+v, %v, want allowed %v", tt.source, tt.allowed, way, err, tt.want)
 		}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -272,4 +273,56 @@ func TestClampDescriptors(t *testing.T) {
 	files := []*os.File{l.handedIn(c)[0].file}
 	r := l.runWith(invocation{extraFiles: files}, sh("echo fd ok"), domains(allowedName))
 	equal(t, "not handed over ("+r.stderr+")", r.stdout, "fd ok\n")
+}
+
+// TestClampRacingVolume exchanges the source of a mount, which lies in a volume
+// of another container, for a link to a directory with a socket. What is mounted
+// must be what was looked at.
+func TestClampRacingVolume(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	volume, sockets := makeDir(t, filepath.Join(l.dir, "volume")), makeDir(t, filepath.Join(l.dir, "sockets"))
+	listener, err := net.Listen("unix", filepath.Join(sockets, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	real, link := makeDir(t, filepath.Join(volume, "x")), filepath.Join(volume, "y")
+	if err := os.Symlink(sockets, link); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, real, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	mount := addMounts(specs.Mount{Destination: "/volume", Source: real, Options: []string{"bind"}})
+	count := map[string]int{}
+	for range 60 {
+		id := l.newID()
+		r := l.call("run", "--bundle", l.bundle(id, sh("ls /volume"), mount, domains(allowedName)).dir, id)
+		switch {
+		case strings.Contains(r.stderr, "replaced while it was looked at"):
+			count["replaced"]++
+		case strings.Contains(r.stderr, "is in it"):
+			count["refused"]++
+		case r.code == 0 && r.stdout == "":
+			count["mounted"]++
+		default:
+			t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+		}
+	}
+	close(stop)
+	<-done
+	// The control: there were tries that would have succeeded.
+	if count["replaced"] == 0 || count["refused"] == 0 {
+		t.Errorf("outcomes: %v", count)
+	}
 }

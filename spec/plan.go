@@ -129,6 +129,9 @@ type Mount struct {
 	Data []string `json:"data,omitempty"`
 	// CopyUp fills a new tmpfs with what it hides.
 	CopyUp bool `json:"copyUp,omitempty"`
+	// Checked is what the source of a bind mount was when it was judged, and
+	// must still be; nil for whatever is there. It stays with create.
+	Checked *FileID `json:"-"`
 	// IDMap is nil for a mount with the owners of its file system. Create
 	// applies it.
 	IDMap *IDMap `json:"idMap,omitempty"`
@@ -143,6 +146,9 @@ func (p *Plan) SetMounts(mounts []Mount) {
 		}
 	}
 }
+
+// FileID is what stat(2) says of which file something is.
+type FileID struct{ Device, Inode uint64 }
 
 // IsBind tells whether the mount shows an existing tree of the host.
 func (m *Mount) IsBind() bool { return m.Type == "" }
