@@ -38,7 +38,7 @@ fuzz: packages-build ## run each fuzz target for FUZZTIME, 30s by default
 	@grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9]*' . | sed 's|/[^/]*:func | |' | sort | \
 	while read -r folder name; do \
 		echo "$$folder $$name"; \
-		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$folder" </dev/null || exit 1; \
+		$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$folder" </dev/null || exit 1; \
 	done
 
 bench: need-root packages-test build ## compare create, start and delete with runc, and RUNTIMES (root)

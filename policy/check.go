@@ -12,7 +12,7 @@ import (
 // Warnings returns what is allowed in a file but hardly meant, one line each: the
 // file's path and line first.
 func (f *File) Warnings() []string {
-	w := &warnings{file: f, all: []groups{f.groups}}
+	w := &warnings{file: f}
 	if f.rules == nil {
 		w.add(f.path, "no [default]: a container that asks for nothing has no network")
 	}
@@ -37,7 +37,6 @@ func (f *File) Warnings() []string {
 
 type warnings struct {
 	file  *File
-	all   []groups
 	lines []string
 }
 
@@ -49,7 +48,7 @@ func (w *warnings) add(from, format string, args ...any) {
 
 // section warns of what a section says by itself.
 func (w *warnings) section(s section) {
-	w.entries(s[keyDomains].words)
+	w.entries(slices.DeleteFunc(slices.Clone(s[keyDomains].words), func(w word) bool { return w.group != "" }))
 	w.shadowed(s[keyDomains].words)
 	for key, value := range map[string]string{keyNetwork: "full", "mode": "observe"} {
 		for _, word := range s[key].words {
@@ -75,12 +74,8 @@ func (w *warnings) entries(words []word) {
 
 // shadowed warns of entries that another one of the list covers.
 func (w *warnings) shadowed(words []word) {
-	expanded, err := expand(words, w.all)
-	if err != nil {
-		return
-	}
 	var list []entry
-	for _, word := range expanded {
+	for _, word := range words {
 		e, err := parseEntry(word.text)
 		if err != nil {
 			return
@@ -93,7 +88,7 @@ func (w *warnings) shadowed(words []word) {
 			if i == j || !other.coversAll(e) || e.coversAll(other) && i < j {
 				continue
 			}
-			w.add(expanded[i].from, "%s: %s at %s covers it", clip(e.text), clip(other.text), expanded[j].from)
+			w.add(words[i].origin(), "%s: %s at %s covers it", clip(e.text), clip(other.text), words[j].origin())
 			break
 		}
 	}
@@ -112,8 +107,8 @@ func (w *warnings) within(name string, rules, limit section) {
 }
 
 func (w *warnings) excess(rules, limit section) []string {
-	p, err := rules.withDenied(limit).build(w.all)
-	l, limitErr := limit.build(w.all)
+	p, err := rules.withDenied(limit).build()
+	l, limitErr := limit.build()
 	if err != nil || limitErr != nil {
 		return nil // ParseFile has said so
 	}

@@ -27,6 +27,81 @@ type File struct {
 	origins       []Origin // of what is no section
 }
 
+// ParseFile parses and checks a policy.toml. path is only for messages, which
+// begin with it and the line.
+//
+//	trusted-annotations = ["ci.example.com/trust"]
+//	host-addresses = ["203.0.113.7"]
+//	upstream-proxy = "http://proxy.example.com:3128"
+//	upstream-fake = false
+//
+//	[groups]
+//	go = ["proxy.golang.org", "sum.golang.org"]
+//
+//	[default]
+//	domains = ["@go"]
+//
+//	[limit]
+//	domains = ["@go", "*.example.com:443"]
+//
+//	[profile.ci]
+//	selectable = true
+//	domains = ["*"]
+//
+//	[[match]]
+//	uid = [1000]
+//	profile = "ci"
+//
+//	[match.limit]
+//	domains = ["*:*"]
+//
+// [default] is what a container has that asks for nothing; without it that is no
+// network at all. [limit] is the most that any may ask for; what it doesn't speak
+// of is limited to [default], and so is everything without it. Both, and each
+// profile and match, have the keys of the annotations without their prefix, and
+// peer-names and sockets. What a profile or a match doesn't speak of is taken
+// from [default]. Paths that are denied add up.
+//
+// A profile is picked by eggrun.profile, --egress-profile or the name eggrun-NAME
+// of the runtime. It must be within the limit, unless it is selectable. What the
+// container asks for beside it must be within it.
+//
+// A match has conditions (uid, engine, argv0, image, annotation), of which all
+// must hold. The first one that fits takes the place of [default] and [limit],
+// its own limit being [match.limit] or the section itself. image and annotation
+// are what a container says of itself: such a match only takes away from what
+// the rest gives, unless the annotation is one of trusted-annotations. Then it is
+// like the others.
+//
+// In a user's file [default] is laid over the administrator's and must be within
+// his limit, the limits of both bind, no profile is selectable beyond the
+// administrator's limit, and upstream-proxy and upstream-fake are not heard where
+// the administrator has a file.
+//
+// The whole file is checked: a key that is not known, or twice there, a value
+// without a meaning, an unknown or cyclic group is an error even where nothing
+// would use it.
+func ParseFile(path string, data []byte) (*File, error) {
+	if err := checkTOML(path, data); err != nil {
+		return nil, err
+	}
+	r := &fileReader{file: &File{path: path, groups: groups{}, profiles: map[string]*profile{}}}
+	r.set = r.setTop
+	r.parser.Reset(data)
+	for r.parser.NextExpression() {
+		if err := r.expression(r.parser.Expression()); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.from(r.line), err)
+		}
+	}
+	if err := r.parser.Error(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := r.file.check(); err != nil {
+		return nil, err
+	}
+	return r.file, nil
+}
+
 // profile is a section that is picked by name.
 type profile struct {
 	file       *File
@@ -135,11 +210,10 @@ func (f *File) untrusted(r *Request) []*match {
 
 func (f *File) profileNames() []string { return slices.Sorted(maps.Keys(f.profiles)) }
 
-// check builds everything that the file can be asked for.
+// check expands the groups and builds everything that the file can be asked for.
 func (f *File) check() error {
-	all := []groups{f.groups}
 	for _, name := range slices.Sorted(maps.Keys(f.groups)) {
-		words, err := expand([]word{{text: "@" + name, from: f.groups[name].from}}, all)
+		words, err := expand([]word{{text: "@" + name, from: f.groups[name].from}}, []groups{f.groups})
 		if err == nil {
 			err = setDomains(&Policy{}, words)
 		}
@@ -147,19 +221,36 @@ func (f *File) check() error {
 			return err
 		}
 	}
-	sections := []section{f.rules, f.limit.over(f.rules)}
+	written := []section{f.rules, f.limit}
 	for _, name := range f.profileNames() {
-		sections = append(sections, f.profiles[name].rules.over(f.rules))
+		written = append(written, f.profiles[name].rules)
+	}
+	for _, m := range f.matches {
+		written = append(written, m.rules, m.limit)
+	}
+	for _, s := range written {
+		if err := s.expand(f.groups); err != nil {
+			return err
+		}
+	}
+	return f.checkTogether()
+}
+
+// checkTogether builds the sections as they are laid over each other.
+func (f *File) checkTogether() error {
+	all := []section{f.rules, f.limit.over(f.rules)}
+	for _, name := range f.profileNames() {
+		all = append(all, f.profiles[name].rules.over(f.rules))
 	}
 	for _, m := range f.matches {
 		if err := m.check(); err != nil {
 			return fmt.Errorf("%s:%d: %w", f.path, m.line, err)
 		}
 		rules := m.allRules().over(f.rules)
-		sections = append(sections, rules, m.limit.over(rules))
+		all = append(all, rules, m.limit.over(rules))
 	}
-	for _, s := range sections {
-		if _, err := s.build(all); err != nil {
+	for _, s := range all {
+		if _, err := s.build(); err != nil {
 			return err
 		}
 	}

@@ -55,12 +55,16 @@ func Resolve(r Request) (*Policy, error) {
 		}
 		asked = &request{section: section{}}
 	}
-	c := &choosing{Request: r}
+	var known []groups
 	for _, file := range []*File{r.Admin, r.User} {
 		if file != nil {
-			c.groups = append(c.groups, file.groups)
+			known = append(known, file.groups)
 		}
 	}
+	if err := asked.expand(known...); err != nil {
+		return nil, err
+	}
+	c := &choosing{Request: r}
 	if err := c.applyFiles(); err != nil {
 		return nil, err
 	}
@@ -72,7 +76,7 @@ func Resolve(r Request) (*Policy, error) {
 			return nil, err
 		}
 	}
-	p, err := c.base.build(c.groups)
+	p, err := c.base.build()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +87,6 @@ func Resolve(r Request) (*Policy, error) {
 // choosing is a policy in the making.
 type choosing struct {
 	Request
-	groups []groups
 	// base is what holds so far, bounds is what it and all that follows must be
 	// within.
 	base   section
@@ -108,7 +111,7 @@ func (c *choosing) apply(name string, s section, bounds []bound) error {
 	for _, b := range bounds {
 		next = next.withDenied(b.section)
 	}
-	p, err := next.build(c.groups)
+	p, err := next.build()
 	if err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ func (c *choosing) apply(name string, s section, bounds []bound) error {
 }
 
 func (c *choosing) bind(name string, s section, general bool) error {
-	p, err := s.build(c.groups)
+	p, err := s.build()
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func TestResolveFiles(t *testing.T) {
 		{name: "the user's file alone", user: users, want: "b.t.test user.t.test"},
 		{name: "the user's file binds", user: users, request: ask("domains", "c.t.test"), wantErr: "annotations: more than [default] of user.toml allows: domains c.t.test; "},
 		{name: "the user's selectable profile alone", user: users, request: ask("profile", "mine"), want: "*"},
-		{name: "the user's default", admin: limited, user: users, want: "b.t.test proxy.golang.org"},
+		{name: "the user's default", admin: limited, user: users, want: "b.t.test user.t.test"},
 		{name: "both bind: the user", admin: limited, user: users, request: ask("domains", "c.t.test"), wantErr: "annotations: more than [default] of user.toml allows: domains c.t.test; "},
 		{name: "both bind: the administrator", admin: limited, user: "[default]\n[limit]\ndomains = [\"*\", \"*.t.test\"]\n", request: ask("domains", "example.com"),
 			wantErr: "annotations: more than [limit] of admin.toml allows: domains example.com; "},

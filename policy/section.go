@@ -15,11 +15,21 @@ type word struct {
 	text string
 	from string // for messages and [Origin.From]
 	key  string // for messages, where from doesn't say it
+	// group is the outermost group through which it came, without @, or empty.
+	group string
+}
+
+// origin says where the word was written.
+func (w word) origin() string {
+	if w.group == "" {
+		return w.from
+	}
+	return w.from + ", for @" + w.group
 }
 
 // errorf returns an error about the word.
 func (w word) errorf(format string, args ...any) error {
-	from := w.from
+	from := w.origin()
 	if w.key != "" {
 		from += ": " + w.key
 	}
@@ -92,8 +102,19 @@ func (s section) has(key string) bool { _, ok := s[key]; return ok }
 // groups are lists of entries by name.
 type groups map[string]setting
 
-// expand replaces @NAME by the entries of the first of the groups that has that
-// name.
+// expand replaces @NAME among the domains by the entries of the first of the
+// groups that has that name.
+func (s section) expand(all ...groups) error {
+	domains, ok := s[keyDomains]
+	if !ok {
+		return nil
+	}
+	var err error
+	domains.words, err = expand(domains.words, all)
+	s[keyDomains] = domains
+	return err
+}
+
 func expand(words []word, all []groups) ([]word, error) {
 	return expandBelow(words, all, nil)
 }
@@ -118,18 +139,16 @@ func expandBelow(words []word, all []groups, above []string) ([]word, error) {
 			return nil, err
 		}
 		for _, member := range members {
-			if !strings.Contains(member.from, ", for @") {
-				member.from += ", for @" + name
-			}
+			member.group = name
 			out = append(out, member)
 		}
 	}
 	return out, nil
 }
 
-// build makes a policy of the section. Keys that it doesn't have get their
-// defaults.
-func (s section) build(all []groups) (*Policy, error) {
+// build makes a policy of the section, whose groups have been expanded. Keys that
+// it doesn't have get their defaults.
+func (s section) build() (*Policy, error) {
 	p := &Policy{}
 	for _, k := range keys() {
 		value, ok := s[k.name]
@@ -137,12 +156,6 @@ func (s section) build(all []groups) (*Policy, error) {
 			value = setting{from: fromDefault}
 			for _, text := range k.byDefault {
 				value.words = append(value.words, word{text: text, from: fromDefault})
-			}
-		}
-		if k.name == keyDomains {
-			var err error
-			if value.words, err = expand(value.words, all); err != nil {
-				return nil, err
 			}
 		}
 		if err := k.set(p, value.words); err != nil {
@@ -163,7 +176,7 @@ func (p *Policy) addOrigins(key string, value setting) {
 		p.Origins = append(p.Origins, Origin{Key: key, From: value.from})
 	}
 	for _, w := range value.words {
-		p.Origins = append(p.Origins, Origin{Key: key, Value: w.text, From: w.from})
+		p.Origins = append(p.Origins, Origin{Key: key, Value: w.text, From: w.origin()})
 	}
 }
 
