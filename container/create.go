@@ -138,6 +138,9 @@ func (c *creation) decide() error {
 		return err
 	}
 	c.policy = pol.Wall()
+	if err := egress.CheckPolicyMounts(c.plan.Mounts); err != nil {
+		return err
+	}
 	if entersOthers(c.plan) {
 		if err := linux.RunSealed(c.options.RuntimeRoot, ownVariables, c.options.Preserve); err != nil {
 			return err

@@ -50,6 +50,11 @@ func (c *Container) changeMounts(task syncsocket.Task, mounts []specs.Mount) err
 	if plan.Mounts, err = spec.TranslateMounts(mounts, c.state.Bundle, plan); err != nil {
 		return err
 	}
+	if task == syncsocket.Mount {
+		if err := egress.CheckPolicyMounts(plan.Mounts); err != nil {
+			return err
+		}
+	}
 	if c.state.Walled && task == syncsocket.Mount {
 		if err := egress.CheckMounts(plan, &base.Policy); err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // underPolicy lets the lab's runtime see a policy file of its own: each call is
@@ -119,6 +121,31 @@ func TestPolicyFileRefused(t *testing.T) {
 			l.wantGone(id)
 		})
 	}
+}
+
+// TestPolicyFileMounted: no container can write the policy of the next one.
+func TestPolicyFileMounted(t *testing.T) {
+	t.Parallel()
+	rt := eggrunOnly(t)
+	bind := func(source string, options ...string) edit {
+		return addMounts(specs.Mount{Destination: "/x", Type: "bind", Source: source, Options: append(options, "bind")})
+	}
+	const full = "[default]\nnetwork = \"full\"\n"
+	free := newLab(t, rt)
+	free.underPolicy(full, "mv policy.toml other.toml")
+	equal(t, "control", free.output("echo >>/x/other.toml && echo written", bind("/etc/eggrun")), "written")
+
+	l := newLab(t, rt)
+	l.underPolicy(full, "true")
+	for _, source := range []string{"/etc", "/etc/eggrun", "/etc/eggrun/policy.toml", "/proc/1/root/etc", "/"} {
+		id := l.newID()
+		b := l.bundle(id, sh("true"), bind(source))
+		l.wantFail(l.call("create", "--bundle", b.dir, id),
+			"cannot enforce policy file: mount ", `lets the container write "/etc/eggrun/policy.toml"; mount it read-only`)
+		l.wantGone(id)
+	}
+	r := l.run(sh("echo >>/x/policy.toml"), bind("/etc/eggrun", "ro"))
+	contains(t, "read-only", r.stderr, "Read-only file system")
 }
 
 // TestPolicyFileOfPlainUser: root's file binds a user, to whom root looks like a
