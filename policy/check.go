@@ -50,10 +50,10 @@ func (w *warnings) add(from, format string, args ...any) {
 func (w *warnings) section(s section) {
 	w.entries(slices.DeleteFunc(slices.Clone(s[keyDomains].words), func(w word) bool { return w.group != "" }))
 	w.shadowed(s[keyDomains].words)
-	for key, value := range map[string]string{keyNetwork: "full", "mode": "observe"} {
-		for _, word := range s[key].words {
-			if word.text == value {
-				w.add(word.from, "%s %s: nothing is refused", key, value)
+	for _, open := range [][2]string{{keyNetwork, "full"}, {"mode", "observe"}} {
+		for _, word := range s[open[0]].words {
+			if word.text == open[1] {
+				w.add(word.from, "%s %s: nothing is refused", open[0], open[1])
 			}
 		}
 	}

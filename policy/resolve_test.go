@@ -319,3 +319,21 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsOfGroups: each level names the next one twice.
+func TestGroupsOfGroups(t *testing.T) {
+	t.Parallel()
+	text := "[groups]\ng0 = [\"a.t.test\"]\n"
+	for i := range 60 {
+		text += fmt.Sprintf("g%d = [\"@g%d\", \"@g%d\", \"a%d.t.test\"]\n", i+1, i, i, i)
+	}
+	r := ask("domains", strings.Repeat("@g60 ", 1000))
+	r.Admin = mustFile(t, "p.toml", text+"[limit]\ndomains = [\"@g60\"]\n")
+	p, err := Resolve(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Domains) != 61 {
+		t.Errorf("%d domains, want 61", len(p.Domains))
+	}
+}

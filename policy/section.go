@@ -116,34 +116,46 @@ func (s section) expand(all ...groups) error {
 }
 
 func expand(words []word, all []groups) ([]word, error) {
-	return expandBelow(words, all, nil)
+	e := &expansion{groups: all, done: map[string]bool{}}
+	err := e.add(words, nil)
+	return e.words, err
 }
 
-func expandBelow(words []word, all []groups, above []string) ([]word, error) {
-	var out []word
+// expansion is a list in which groups are being replaced, each once: a group of
+// groups of groups would grow beyond all bounds.
+type expansion struct {
+	groups []groups
+	words  []word
+	done   map[string]bool
+}
+
+// add adds words, which stand in the groups above, the outermost first.
+func (e *expansion) add(words []word, above []string) error {
 	for _, w := range words {
 		name, isGroup := strings.CutPrefix(w.text, "@")
 		if !isGroup {
-			out = append(out, w)
+			if len(above) > 0 {
+				w.group = above[0]
+			}
+			e.words = append(e.words, w)
 			continue
 		}
 		if slices.Contains(above, name) {
-			return nil, w.errorf("group %s: contains itself", quoted(w.text))
+			return w.errorf("group %s: contains itself", quoted(w.text))
 		}
-		i := slices.IndexFunc(all, func(g groups) bool { _, ok := g[name]; return ok })
+		i := slices.IndexFunc(e.groups, func(g groups) bool { _, ok := g[name]; return ok })
 		if i < 0 {
-			return nil, w.errorf("group %s: unknown; define it under [groups] of policy.toml", quoted(w.text))
+			return w.errorf("group %s: unknown; define it under [groups] of policy.toml", quoted(w.text))
 		}
-		members, err := expandBelow(all[i][name].words, all, append(slices.Clip(above), name))
-		if err != nil {
-			return nil, err
+		if e.done[name] {
+			continue
 		}
-		for _, member := range members {
-			member.group = name
-			out = append(out, member)
+		if err := e.add(e.groups[i][name].words, append(slices.Clip(above), name)); err != nil {
+			return err
 		}
+		e.done[name] = true
 	}
-	return out, nil
+	return nil
 }
 
 // build makes a policy of the section, whose groups have been expanded. Keys that
