@@ -190,3 +190,29 @@ func TestForward(t *testing.T) {
 		t.Errorf("%q came through", got)
 	}
 }
+
+// TestItself has a container that connects to its own servers.
+func TestItself(t *testing.T) {
+	t.Parallel()
+	if !isolated(t) {
+		return
+	}
+	w := newWorld(t, true)
+	w.build(w.wall())
+	var own netip.Addr
+	w.inside(func() error {
+		own = linkLocal(t, "eth0").WithZone("eth0")
+		serve(t, netip.MustParseAddrPort("[::]:8080")) // of both families
+		return nil
+	})
+	for _, a := range []netip.Addr{localhost4, localhost6, own4, own6, own} {
+		w.inside(func() error {
+			conn, err := net.DialTimeout("tcp", at(a, 8080).String(), 20e9)
+			if err != nil {
+				t.Errorf("%s: %v", a, err)
+				return nil
+			}
+			return conn.Close()
+		})
+	}
+}

@@ -162,11 +162,14 @@ func Within(netNS *os.File, do func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked
-		if err := unix.Setns(int(netNS.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- os.NewSyscallError("join network namespace", err)
+		err := unix.Setns(int(netNS.Fd()), unix.CLONE_NEWNET)
+		// Deferred, for a test that fails ends its goroutine.
+		defer func() { result <- err }()
+		if err != nil {
+			err = os.NewSyscallError("join network namespace", err)
 			return
 		}
-		result <- do()
+		err = do()
 	}()
 	return <-result
 }
