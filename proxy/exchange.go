@@ -19,6 +19,7 @@ const (
 	protoHTTP        = "http"
 	protoSOCKS       = "socks5"
 	protoTransparent = "transparent"
+	protoLocal       = "local"
 )
 
 // exchange is one client request on its way through the proxy.
@@ -104,7 +105,11 @@ func addrPort(addr net.Addr) netip.AddrPort {
 func (x *exchange) decide() *refusal {
 	x.policy = x.p.policy.Load()
 	x.target = x.p.named(x.target)
-	x.verdict = x.policy.Decide(x.target)
+	if x.proto == protoLocal {
+		x.verdict = decideLocal(x.policy, x.target.Port)
+	} else {
+		x.verdict = x.policy.Decide(x.target)
+	}
 	if !x.verdict.Allow {
 		return x.denied(x.verdict)
 	}

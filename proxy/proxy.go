@@ -124,8 +124,8 @@ func StartProxy(domains []string) (*DomainProxy, error) {
 	return p, nil
 }
 
-// New returns a proxy that listens nowhere yet; see [DomainProxy.Serve] and
-// [DomainProxy.ServeTransparent]. Call Close when it is no longer needed.
+// New returns a proxy that listens nowhere yet; see [DomainProxy.Serve],
+// [DomainProxy.ServeTransparent] and [DomainProxy.ServeLocal]. Call Close when it is no longer needed.
 func New(opts Options) *DomainProxy {
 	if opts.MaxTunnels <= 0 {
 		opts.MaxTunnels = defaultTunnels
@@ -167,7 +167,8 @@ func (p *DomainProxy) setPort(l net.Listener) {
 	}
 }
 
-// Port returns the TCP port of the first listener, 0 when there is none yet.
+// Port returns the TCP port of the first listener of Serve, 0 when there is none
+// yet.
 func (p *DomainProxy) Port() int { return int(p.port.Load()) }
 
 // Close stops listening, closes every live tunnel, and waits until the requests
@@ -208,7 +209,7 @@ func (p *DomainProxy) enter(x *exchange) bool {
 	if _, again := p.live[x]; !again && (p.closed || len(p.live) >= p.opts.MaxTunnels) {
 		return false
 	}
-	p.live[x] = place{target: x.target}
+	p.live[x] = place{target: x.target, local: x.proto == protoLocal}
 	return true
 }
 

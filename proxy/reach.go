@@ -152,6 +152,9 @@ func (x *exchange) dialer() dialFunc {
 	if x.p.opts.Dial != nil {
 		return x.p.opts.Dial
 	}
+	if x.proto == protoLocal {
+		return new(net.Dialer).DialContext // a rule of its own allowed 127.0.0.1
+	}
 	return (&net.Dialer{
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)

@@ -13,10 +13,14 @@ var errRevoked = errors.New("no longer allowed")
 type place struct {
 	target policy.Target
 	addr   netip.Addr // that was dialled; not valid before, and behind a proxy
+	local  bool       // a local port
 }
 
 // allowedBy reports whether a policy would let the request go on.
 func (l place) allowedBy(now *policy.Policy) bool {
+	if l.local {
+		return decideLocal(now, l.target.Port).Allow
+	}
 	return now.Decide(l.target).Allow && (!l.addr.IsValid() || vetAddr(now, l.target, l.addr, nil).Allow)
 }
 
@@ -39,7 +43,7 @@ func (p *DomainProxy) SetPolicy(now *policy.Policy) {
 func (x *exchange) settle(addr netip.Addr) {
 	x.p.mu.Lock()
 	defer x.p.mu.Unlock()
-	l := place{x.target, addr}
+	l := place{x.target, addr, x.proto == protoLocal}
 	x.p.live[x] = l
 	if now := x.p.policy.Load(); now != x.policy && !l.allowedBy(now) {
 		x.cancel(errRevoked)

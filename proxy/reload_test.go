@@ -138,7 +138,7 @@ func TestPlaceAllowedBy(t *testing.T) {
 		{"address of the host now", public, host, false},
 		{"nothing", public, nil, false},
 	} {
-		if got := (place{policy.Target{Host: "good.test", Port: 443}, tt.addr}).allowedBy(tt.policy); got != tt.want {
+		if got := (place{target: policy.Target{Host: "good.test", Port: 443}, addr: tt.addr}).allowedBy(tt.policy); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 // the error of l otherwise. It may be called for several listeners at the same
 // time.
 func (p *DomainProxy) Serve(l net.Listener) error {
+	p.setPort(l)
 	return p.accept(l, (*exchange).serveProxy)
 }
 
@@ -22,6 +23,12 @@ func (p *DomainProxy) ServeTransparent(l net.Listener) error {
 	return p.accept(l, (*exchange).serveTransparent)
 }
 
+// ServeLocal is Serve for clients of a port of this machine's 127.0.0.1 that
+// appears on theirs. The policy must have it among its LocalPorts.
+func (p *DomainProxy) ServeLocal(l net.Listener, port uint16) error {
+	return p.accept(l, func(x *exchange) { x.serveLocal(port) })
+}
+
 // Waits after an accept that failed for want of something.
 const (
 	acceptPause    = 5 * time.Millisecond
@@ -30,7 +37,6 @@ const (
 
 func (p *DomainProxy) accept(l net.Listener, serve func(*exchange)) error {
 	defer func() { _ = l.Close() }()
-	p.setPort(l)
 	p.mu.Lock()
 	closed := p.closed
 	p.listeners[l] = struct{}{}

@@ -44,19 +44,38 @@ func originalDst(conn net.Conn) (netip.AddrPort, error) {
 	return to, errors.Join(err, fault)
 }
 
+// destination returns where the client wanted to go.
+func (x *exchange) destination() (netip.AddrPort, error) {
+	// Where there is no nftables, a listener stands on all addresses, and clients
+	// of a fake one arrive at it themselves.
+	if here := addrPort(x.in.LocalAddr()); fakeRange().Contains(here.Addr()) {
+		return here, nil
+	}
+	to, err := x.p.opts.OriginalDst(x.in.Conn)
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	switch addr := to.Addr(); {
+	case err != nil:
+		return to, err
+	case !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || to.Port() == 0 || to == addrPort(x.in.LocalAddr()):
+		return to, errNoDestination
+	}
+	return to, nil
+}
+
+var errNoDestination = errors.New("connection was not redirected here")
+
 // serveTransparent serves a client who does not know of the proxy.
 func (x *exchange) serveTransparent() {
 	x.proto, x.voice = protoTransparent, voiceRaw
-	to, err := x.p.opts.OriginalDst(x.in.Conn)
-	addr := to.Addr().Unmap()
-	if err != nil || !addr.IsValid() || addr.IsLoopback() || addr.IsUnspecified() || to.Port() == 0 ||
-		netip.AddrPortFrom(addr, to.Port()) == addrPort(x.in.LocalAddr()) {
+	to, err := x.destination()
+	if err != nil {
 		x.uri = x.in.LocalAddr().String()
-		x.refuse(x.unfit("no_destination", "connection was not redirected here", "connect to the name that is meant"))
+		x.user(x.in.LocalAddr())
+		x.refuse(x.unfit("no_destination", errNoDestination.Error(), "connect to the name that is meant"))
 		return
 	}
 	x.user(net.TCPAddrFromAddrPort(to))
-	x.target = policy.Target{Host: addr.String(), Addr: addr, Port: to.Port()}
+	x.target = policy.Target{Host: to.Addr().String(), Addr: to.Addr(), Port: to.Port()}
 	refused := x.decide()
 	// A fake address has become its name; a real one is still an address.
 	real := x.target.Addr.IsValid()
