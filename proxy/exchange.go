@@ -211,15 +211,6 @@ func (x *exchange) sameHost(h *head) bool {
 	return err == nil && x.p.named(t) == x.p.named(x.target)
 }
 
-// parse parses an authority that the client sent.
-func (x *exchange) parse(authority string) (policy.Target, *refusal) {
-	t, err := policy.ParseTarget(authority)
-	if err != nil {
-		return t, x.badRequest("bad_target", err)
-	}
-	return t, nil
-}
-
 // logDecision writes the first line of the request, once.
 func (x *exchange) logDecision(allow bool, reason policy.Reason) {
 	if x.logged {

@@ -67,8 +67,11 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1, // a stream is passed on as it comes
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ModifyResponse: func(resp *http.Response) error {
-			if x.route.via != nil && resp.StatusCode == http.StatusProxyAuthRequired {
+			switch {
+			case x.route.via != nil && resp.StatusCode == http.StatusProxyAuthRequired:
 				return &upstreamError{"upstream proxy wants a password"}
+			case resp.StatusCode == http.StatusSwitchingProtocols:
+				return errSwitches
 			}
 			return nil
 		},
@@ -111,7 +114,10 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-var errOneRequest = errors.New("connection already used")
+var (
+	errOneRequest = errors.New("connection already used")
+	errSwitches   = errors.New("response switches protocols, which nobody asked for")
+)
 
 // onceTransport sends one request over conn, and never dials. An upstream proxy
 // gets the request in absolute form, because many take CONNECT for 443 alone.

@@ -204,6 +204,7 @@ func TestForwardBrokenUpstream(t *testing.T) {
 	for _, tt := range []struct{ name, sends, want string }{
 		{"nothing", "", "sent no valid response"},
 		{"not HTTP", "SSH-2.0-x\r\n\r\n", "sent no valid response"},
+		{"another protocol", "HTTP/1.1 101 Switching Protocols\r\n\r\nraw", "sent no valid response"},
 		{"head too big", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 300<<10) + "\r\n\r\n", "sent no valid response"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,11 +8,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"eggrun/policy"
 )
 
+// ways are the proxy itself, and redirected connections to a fake and to a real
+// address, each for ports 80 and 443.
+const ways = byte(5)
+
 // FuzzRequest sends whatever it likes to a proxy that allows good.test and all
-// below *.wild.test. However the bytes are read: nothing else may be looked up,
-// nothing but the answer dialled, and no name that the request does not contain.
+// below *.wild.test, by every way in. However the bytes are read: nothing else
+// may be looked up, nothing but the answer dialled, and no name that the request
+// does not contain.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		"CONNECT good.test:443 HTTP/1.1\r\n\r\nhello",
@@ -27,8 +34,17 @@ func FuzzRequest(f *testing.F) {
 		"POST http://a.wild.test:80/x HTTP/1.1\r\nHost: a.wild.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nGET http://evil.test/ HTTP/1.1\r\n\r\n",
 		"GET http://good.test:443\\@evil.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\nHost: good.test\n\n", "\x16\x03\x01\x00\x05hello",
+		"\x05\x01\x00\x05\x01\x00\x03\x09good.test\x01\xbb", "\x05\x01\x00\x05\x01\x00\x03\x09evil.test\x01\xbb",
+		"CONNECT good.test:80 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 	} {
-		f.Add(s)
+		for way := range ways {
+			f.Add(s, way)
+		}
+	}
+	for way := range ways {
+		f.Add(string(clientHello(f, "a.wild.test")), way)
+		f.Add(string(clientHello(f, "evil.test")), way)
+		f.Add("CONNECT good.test:443 HTTP/1.1\r\n\r\n"+string(clientHello(f, "evil.test")), way)
 	}
 	var mu sync.Mutex
 	var asked, dialled []string
@@ -49,11 +65,20 @@ func FuzzRequest(f *testing.F) {
 		}()
 		return here, nil
 	}
-	_, addr := serve(f, Options{
-		Policy: allow(f, "good.test", "*.wild.test"), Lookup: lookup, Dial: dial,
+	_, at := enter(f, Options{
+		Policy: matching(f, policy.SNIMatch, "good.test", "*.wild.test"), Lookup: lookup, Dial: dial,
 		OwnAddrs: func() ([]netip.Addr, error) { return nil, nil },
 	}, nil)
-	f.Fuzz(func(t *testing.T, request string) {
+	f.Fuzz(func(t *testing.T, request string, way byte) {
+		addr, named := at.redirected, false
+		switch way % ways {
+		case 0:
+			addr, named = at.proxied, true
+		case 1, 2:
+			at.lead("good.test", netip.AddrPortFrom(fake, []uint16{httpPort, tlsPort}[way%ways-1]))
+		default:
+			at.lead("", netip.AddrPortFrom(elsewhere, []uint16{httpPort, tlsPort}[way%ways-3]))
+		}
 		mu.Lock()
 		asked, dialled = nil, nil
 		mu.Unlock()
@@ -67,7 +92,11 @@ func FuzzRequest(f *testing.F) {
 			if host != "good.test" && !strings.HasSuffix(host, ".wild.test") {
 				t.Fatalf("%q: looked up %q", request, host)
 			}
-			if !strings.Contains(strings.ToLower(request), host) {
+			if way%ways == 1 || way%ways == 2 {
+				if host != "good.test" {
+					t.Fatalf("%q: looked up %q for the address of good.test", request, host)
+				}
+			} else if named && !strings.Contains(strings.ToLower(request), host) {
 				t.Fatalf("%q: looked up %q, which it does not name", request, host)
 			}
 		}

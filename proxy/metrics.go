@@ -20,10 +20,12 @@ type metrics struct {
 // series is the name of a counter and its labels as they are written.
 type series struct{ name, labels string }
 
-// counters are the names, in the order in which they are written, and what they
-// count.
-func counters() []series {
-	return []series{
+// counter is a name and what it counts.
+type counter struct{ name, help string }
+
+// counters are in the order in which they are written.
+func counters() []counter {
+	return []counter{
 		{"eggrun_decisions_total", "Requests by front end, decision and reason."},
 		{"eggrun_would_deny_total", "Requests that passed only because the policy observes."},
 		{"eggrun_closed_total", "Ends of requests that were allowed, by front end and reason."},
@@ -67,7 +69,7 @@ func (p *DomainProxy) WriteMetrics(w io.Writer) error {
 
 	text := fmt.Appendf(nil, "# HELP eggrun_open Requests being served.\n# TYPE eggrun_open gauge\neggrun_open %d\n", open)
 	for _, c := range counters() {
-		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %[1]s counter\n", c.name, c.labels)
+		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %[1]s counter\n", c.name, c.help)
 		var labels []string
 		for s := range counts {
 			if s.name == c.name {

@@ -163,6 +163,19 @@ func TestNotTLS(t *testing.T) {
 	connect(t, addr, "9.9.9.9:443").mustEcho(t, "SSH-2.0-x\r\n")
 }
 
+// TestTLSToTheProxyItself is a client that takes it for an https:// proxy.
+func TestTLSToTheProxyItself(t *testing.T) {
+	t.Parallel()
+	lines := new(sink)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, nil)
+	if err := dialProxy(t, addr).handshake("good.test"); !denies(err) {
+		t.Errorf("%v, want the alert", err)
+	}
+	if got := lines.wait(t, 1)[0]["reason"]; got != "bad_head" {
+		t.Errorf("reason %v", got)
+	}
+}
+
 // TestObservedServerName lets pass what would be refused, and says so.
 func TestObservedServerName(t *testing.T) {
 	t.Parallel()

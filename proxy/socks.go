@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/netip"
 	"strconv"
+
+	"eggrun/policy"
 )
 
 // SOCKS5, RFC 1928. CONNECT without a password is all there is.
@@ -84,10 +86,11 @@ func (x *exchange) negotiate() (authority string, err error) {
 // aimSOCKS decides the target of a request. It goes through the same parser as
 // that of an HTTP request: a name may not hold a port, a NUL or an address in
 // disguise.
-func (x *exchange) aimSOCKS(authority string) (refused *refusal) {
+func (x *exchange) aimSOCKS(authority string) *refusal {
 	x.method, x.uri = "CONNECT", authority
-	if x.target, refused = x.parse(authority); refused != nil {
-		return refused
+	var err error
+	if x.target, err = policy.ParseTarget(authority); err != nil {
+		return x.badRequest("bad_target", err)
 	}
 	return x.admit()
 }

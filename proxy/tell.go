@@ -59,7 +59,7 @@ func (x *exchange) refuseRaw(f *refusal) {
 		_ = x.in.more(maxHead)
 	}
 	switch {
-	case f.status == http.StatusForbidden && beginsHello(x.in.buf):
+	case f.deny && f.status < 500 && beginsHello(x.in.buf):
 		x.p.metrics.add("eggrun_alerts_total", "", 1)
 		x.lastWords(accessDenied())
 	case beginsRequest(x.in.buf):

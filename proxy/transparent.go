@@ -84,7 +84,7 @@ func (x *exchange) serveTransparent() {
 		x.enterAndStream()
 	case x.target.Port == httpPort:
 		x.plain(real)
-	case refused == nil && !(real && x.verdict.WouldDeny):
+	case refused == nil:
 		x.enterAndStream()
 	case real:
 		x.byServerName(refused)
@@ -103,16 +103,13 @@ func (x *exchange) enterAndStream() {
 
 // byServerName serves a connection to a real address that no rule names: it is
 // worth what the name in its TLS greeting is, and leads to that name, never to
-// the address. refused is for a client that has none; nil lets it pass, because
-// the policy observes.
+// the address. refused is for a client that has none.
 func (x *exchange) byServerName(refused *refusal) {
 	h, err := x.hear()
 	named, badName := policy.ParseTarget(h.serverName + ":" + strconv.Itoa(int(x.target.Port)))
 	if err == nil && badName == nil && !named.Addr.IsValid() {
 		x.target = named
 		refused = x.admit()
-	} else if refused == nil {
-		refused = x.enter()
 	}
 	if refused != nil {
 		x.refuse(refused)
