@@ -85,15 +85,19 @@ func TestUserOfTheClient(t *testing.T) {
 	}}, toOrigin(origin(t, echo), 4444))
 	at.lead("good.test", netip.AddrPortFrom(fake, tlsPort))
 	proxied := netip.MustParseAddrPort(at.proxied)
-	tunnel, redirected := dialProxy(t, at.proxied), dialProxy(t, at.redirected)
-	tunnel.send(t, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
-	tunnel.read(t, "CONNECT")
-	redirected.mustEcho(t, "hello")
-	for _, want := range []pair{{addrPort(tunnel.LocalAddr()), proxied}, {addrPort(redirected.LocalAddr()), netip.AddrPortFrom(fake, tlsPort)}} {
-		if got := <-asked; got != want {
+	expect := func(c *client, remote netip.AddrPort) {
+		t.Helper()
+		if got, want := <-asked, (pair{addrPort(c.LocalAddr()), remote}); got != want {
 			t.Errorf("asked about %v, want %v", got, want)
 		}
 	}
+	tunnel := dialProxy(t, at.proxied)
+	tunnel.send(t, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
+	tunnel.read(t, "CONNECT")
+	expect(tunnel, proxied)
+	redirected := dialProxy(t, at.redirected)
+	redirected.mustEcho(t, "hello")
+	expect(redirected, netip.AddrPortFrom(fake, tlsPort))
 	at.lead("good.test", netip.AddrPortFrom(fake, 4444))
 	unknown := dialProxy(t, at.redirected)
 	unknown.send(t, "x")
