@@ -36,16 +36,6 @@ func (in *inbox) more(limit int) error {
 	}
 }
 
-// need waits until buf has n bytes.
-func (in *inbox) need(n int) error {
-	for len(in.buf) < n {
-		if err := in.more(max(n, maxHead)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // take removes the first n bytes from buf and returns them.
 func (in *inbox) take(n int) []byte {
 	taken := in.buf[:n:n]

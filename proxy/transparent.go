@@ -78,15 +78,15 @@ func (x *exchange) serveTransparent() {
 	x.target = policy.Target{Host: to.Addr().String(), Addr: to.Addr(), Port: to.Port()}
 	refused := x.decide()
 	// A fake address has become its name; a real one is still an address.
-	real := x.target.Addr.IsValid()
+	atAddress := x.target.Addr.IsValid()
 	switch {
 	case refused == nil && x.verdict.Opaque:
 		x.enterAndStream()
 	case x.target.Port == httpPort:
-		x.plain(real)
+		x.plain(atAddress)
 	case refused == nil:
 		x.enterAndStream()
-	case real:
+	case atAddress:
 		x.byServerName(refused)
 	default:
 		x.refuse(refused)
