@@ -41,6 +41,10 @@ func (c *Container) destroy() error {
 		errs = append(errs, c.thaw())
 	}
 	errs = append(errs, killAndWait(c.state.Init))
+	if c.state.Init.PID != 0 {
+		// Where it is our child: a zombie keeps systemd from ending its scope.
+		_, _ = unix.Wait4(c.state.Init.PID, nil, unix.WNOHANG, nil)
+	}
 	step()
 	errs = append(errs, c.removeCgroup(), removeRdt(c.state.Resctrl))
 	step()

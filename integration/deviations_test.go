@@ -11,6 +11,8 @@ var deviations = map[string]map[string]string{
 		"TestExecRlimits":             "Go sometimes undoes the soft RLIMIT_NOFILE at exec",
 		"TestExecSeccompNotify":       "exec stands half a minute or longer in the filter itself, before the agent has it",
 		"TestHookFails/poststart":     "runs poststart in create until 1.6",
+		"TestResources/CPU_burst":     "the field came with runc 1.2",
+		"TestResources/CPU_idle":      "the field came with runc 1.2",
 		"TestPersonality":             "the field came with runc 1.2",
 		"TestTimeNamespace":           "time namespaces came with runc 1.2",
 		"TestUpdateFails":             "what it sets back are the new values",
