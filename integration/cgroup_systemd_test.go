@@ -41,7 +41,7 @@ func TestSystemdScope(t *testing.T) {
 		{"", "eggrun-" + name + "a.scope", "system.slice", "/system.slice/"},
 		{":" + name + ":b", name + "-b.scope", "system.slice", "/system.slice/"},
 		{name + ".slice:" + name + ":c", name + "-c.scope", name + ".slice", "/" + name + ".slice/"},
-		{name + "-x-y.slice::" + name + "d", name + "d.scope", name + "-x-y.slice", "/" + name + ".slice/" + name + "-x.slice/" + name + "-x-y.slice/"},
+		{name + "-x-y.slice::" + name + "d", "-" + name + "d.scope", name + "-x-y.slice", "/" + name + ".slice/" + name + "-x.slice/" + name + "-x-y.slice/"},
 	} {
 		id := name + string("abcd"[l.containers])
 		l.containers++
