@@ -42,7 +42,9 @@ func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.
 		return nil, nil, err
 	}
 	if config.Systemd && rootless {
-		findBusctl()
+		if err := findUserBus(os.Getenv); err != nil {
+			return nil, nil, err
+		}
 	}
 	m, err := manager.New(config)
 	if err != nil {
@@ -56,12 +58,17 @@ func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.
 	return m, resources, nil
 }
 
-// findBusctl lets package cgroups find busctl(1), by which it learns who the
-// root of a user namespace is outside. Engines call some verbs without PATH.
-func findBusctl() {
-	if os.Getenv("PATH") == "" {
-		_ = os.Setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+// findUserBus looks for what package cgroups needs to talk to the service manager
+// of a user. It calls busctl(1), by which it learns who the root of a user
+// namespace is outside, and engines call some verbs without PATH.
+func findUserBus(getenv func(string) string) error {
+	if getenv("DBUS_SESSION_BUS_ADDRESS") == "" && getenv("XDG_RUNTIME_DIR") == "" {
+		return errors.New("cgroup manager systemd: no session bus; set XDG_RUNTIME_DIR or DBUS_SESSION_BUS_ADDRESS, or use the manager cgroupfs")
 	}
+	if getenv("PATH") == "" {
+		return os.Setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+	}
+	return nil
 }
 
 func setCgroupPath(config *cgroups.Cgroup, id, path string) error {
@@ -98,7 +105,7 @@ func openCgroup(s *state.State) (cgroups.Manager, error) {
 		return nil, err
 	}
 	if config.Systemd && config.Rootless {
-		findBusctl()
+		_ = findUserBus(os.Getenv) // most verbs do without
 	}
 	m, err := manager.NewWithPaths(config, s.Cgroup.Paths)
 	if err == nil && s.Cgroup.Subgroup != "" {

@@ -251,3 +251,22 @@ func TestDelegates(t *testing.T) {
 		}
 	}
 }
+
+func TestFindUserBus(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ set, wantErr string }{
+		{"DBUS_SESSION_BUS_ADDRESS", "<nil>"},
+		{"XDG_RUNTIME_DIR", "<nil>"},
+		{"HOME", "cgroup manager systemd: no session bus; set XDG_RUNTIME_DIR or DBUS_SESSION_BUS_ADDRESS, or use the manager cgroupfs"},
+	} {
+		getenv := func(name string) string {
+			if name == tt.set || name == "PATH" {
+				return "x"
+			}
+			return ""
+		}
+		if err := findUserBus(getenv); fmt.Sprint(err) != tt.wantErr {
+			t.Errorf("with %s: %v, want %s", tt.set, err, tt.wantErr)
+		}
+	}
+}
