@@ -165,3 +165,19 @@ func TestSharedCgroupParent(t *testing.T) {
 		second.delete()
 	})
 }
+
+// TestNoSystemd: where systemd does not run, asking for it is an error that says
+// so. The suite has a /run of its own, so that it is not to be seen.
+func TestNoSystemd(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	if suite.cgroups.manager == systemd {
+		return // it is there
+	}
+	for path, flag := range map[string]string{"": "--systemd-cgroup", "a.slice:b:c": "--cgroup-manager=systemd"} {
+		id := l.newID()
+		b := l.bundle(id, sh("exit 0"), func(spec *specs.Spec) { spec.Linux.CgroupsPath = path })
+		l.wantFail(l.invoke(invocation{globals: []string{"--root", l.root, flag}, args: []string{"create", "--bundle", b.dir, id}}), "cgroup", "systemd not running")
+		l.wantGone(id)
+	}
+}

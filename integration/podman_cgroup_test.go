@@ -91,7 +91,7 @@ func podmanUpdate(t *testing.T, p *podman) {
 	}
 	check(memoryLimit, "67108864", "67108864")
 	p.ok("update", "--cpu-shares", "300", "--cpus", "0.5", "--cpuset-cpus", "0", id)
-	check(cpuShares, "300", "32")
+	check(cpuShares, "300", "39")
 	check(cpuQuota, "50000", "50000 100000")
 	check(cpuSet, "0", "0")
 	check(memoryLimit, "67108864", "67108864")

@@ -81,7 +81,7 @@ func TestUpdate(t *testing.T) {
 		c.wantLimit(memorySwap, unlimited, "max")
 
 		c.update("--cpu-share", "200")
-		c.wantLimit(cpuShares, "200", "")
+		c.wantLimit(cpuShares, "200", "29")
 		c.wantLimit(cpuQuota, "50000", "50000 200000")
 		c.update("--cpu-quota", "100000")
 		c.wantLimit(cpuQuota, "100000", "100000 200000")
@@ -109,7 +109,7 @@ func TestUpdateResources(t *testing.T) {
 		file := filepath.Join(l.dir, "resources")
 		for i, form := range [][]string{{"--resources=" + file}, {"--resources", file}, {"-r", file}, {"--resources=-"}, {"--resources", "-"}, {"-r", "-"}} {
 			number := string(rune('1' + i))
-			writeFile(t, file, `{"pids":{"limit":1`+number+`},"cpu":{"shares":100`+number+`},"memory":{"limit":3000320,"swap":6000640}}`, 0o600)
+			writeFile(t, file, `{"pids":{"limit":1`+number+`},"cpu":{"shares":100`+number+`},"memory":{"limit":50000320,"swap":100000640}}`, 0o600)
 			in := invocation{args: append(append([]string{"update"}, form...), c.id)}
 			if strings.HasSuffix(form[len(form)-1], "-") {
 				in.stdin = l.createFile(file)
@@ -119,7 +119,7 @@ func TestUpdateResources(t *testing.T) {
 			if !isCgroup2() {
 				c.wantLimit(cpuShares, "100"+number, "")
 			}
-			c.wantLimit(memoryLimit, "2998272", "")
+			c.wantLimit(memoryLimit, "49999872", "") // a whole page
 		}
 		// Beside a file the other limits don't count.
 		c.update("--resources", file, "--pids-limit", "99")
