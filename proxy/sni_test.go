@@ -131,6 +131,30 @@ func TestServerNameInPieces(t *testing.T) {
 	}
 }
 
+// TestEarlyGreeting has the greeting come in one write with what asks for the
+// tunnel.
+func TestEarlyGreeting(t *testing.T) {
+	t.Parallel()
+	_, addr := serve(t, Options{Policy: matching(t, policy.SNIMatch, "good.test")}, toOrigin(origin(t, echo)))
+	for _, tt := range []struct{ asks, answer string }{
+		{"CONNECT good.test:443 HTTP/1.1\r\n\r\n", "HTTP/1.1 200 Connection established\r\n\r\n"},
+		{"\x05\x01\x00\x05\x01\x00\x03\x09good.test\x01\xbb", "\x05\x00" + string(socksReply(socksGranted))},
+	} {
+		for name, want := range map[string]string{"good.test": tt.answer, "evil.test": tt.answer + string(accessDenied())} {
+			hello := string(clientHello(t, name))
+			if name == "good.test" {
+				want += hello
+			}
+			c := dialProxy(t, addr)
+			c.send(t, tt.asks+hello)
+			_ = c.CloseWrite()
+			if got, err := io.ReadAll(c.in); err != nil || string(got) != want {
+				t.Errorf("%q and %s: %q, %v, want %q", tt.asks, name, got, err, want)
+			}
+		}
+	}
+}
+
 func TestNotTLS(t *testing.T) {
 	t.Parallel()
 	f := toOrigin(origin(t, echo))
