@@ -165,24 +165,6 @@ func signalProcess(p linux.Process, signal unix.Signal) error {
 	return err
 }
 
-// endSidecar waits for the sidecar, which ends with init once its audit is
-// written, and ends it where it does not.
-func endSidecar(sidecar linux.Process) error {
-	pidfd, err := sidecar.Open()
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer pidfd.Close()
-	const patience = 2_000 // milliseconds
-	if ended, err := linux.PidfdWait(pidfd, patience); err == nil && ended {
-		return nil
-	}
-	return killAndWait(sidecar)
-}
-
 // killAndWait ends a process and waits until it has ended.
 func killAndWait(p linux.Process) error {
 	pidfd, err := p.Open()

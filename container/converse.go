@@ -32,6 +32,9 @@ func (c *creation) send(fifo *os.File) error {
 		NoNewKeyring:  c.options.NoNewKeyring,
 		Bundle:        c.options.Bundle,
 	}
+	if c.walled != nil && c.network.IsNew() {
+		setup.Wall = c.walled.Wall()
+	}
 	rootfs, err := linux.CloneTree(c.plan.Rootfs, true)
 	if err != nil {
 		return fmt.Errorf("rootfs %q: %w", c.plan.Rootfs, errors.Unwrap(err))
@@ -116,7 +119,7 @@ func (c *creation) converse() error {
 		case syncsocket.Console:
 			err = handOverConsole(message, c.options.Console)
 		case syncsocket.Listener:
-			err = c.startSidecar(message.Files[0])
+			err = c.takeSockets(message)
 		case syncsocket.Hooks:
 			err = c.runHooks()
 		case syncsocket.Seccomp:
@@ -186,8 +189,8 @@ func (c *creation) finish() error {
 		}
 	}
 	base := newExecBase(c.process, c.plan, c.filters)
-	if c.policy != nil {
-		base.Policy = *c.policy
+	if c.walled != nil {
+		base.Policy, base.Wall = *c.policy, c.walled.Kept()
 	}
 	if err := c.dir.SaveExec(base); err != nil {
 		return err

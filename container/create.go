@@ -69,8 +69,10 @@ type creation struct {
 	plan    *spec.Plan
 	process *specs.Process // config.json's
 	policy  *policy.Policy // nil where there is no wall
-	cgroup  cgroups.Manager
-	limits  *cgroups.Resources // of cgroup
+	// walled is what the policy means for the network; nil without a wall.
+	walled *egress.Prepared
+	cgroup cgroups.Manager
+	limits *cgroups.Resources // of cgroup
 	// hostMounts is set for a container without a mount namespace of its own.
 	hostMounts bool
 	// rdt is nil where config.json asks for none.
@@ -78,7 +80,11 @@ type creation struct {
 	filters []*seccomp.Filter
 	child   *linux.Child
 	socket  *syncsocket.Socket
-	// launch is the sidecar, which gets ready meanwhile; nil without a policy.
+	// network is the namespace that the container is to be in; nil where that
+	// matters to nobody.
+	network *egress.Network
+	// launch is the sidecar, which gets ready meanwhile; nil where none is
+	// needed.
 	launch chan launched
 }
 
@@ -87,7 +93,9 @@ type creation struct {
 // of it is left.
 func Create(options *CreateOptions) (_ *Container, err error) {
 	c := &creation{options: options}
-	if err := c.decide(); err != nil {
+	err = c.decide()
+	defer c.network.Close()
+	if err != nil {
 		return nil, err
 	}
 	c.dir, err = state.Create(options.RuntimeRoot, options.ID)
@@ -134,6 +142,9 @@ func (c *creation) decide() error {
 	if err != nil {
 		return err
 	}
+	if pol, err = c.lookAtNetwork(config, pol); err != nil {
+		return err
+	}
 	if c.plan, err = spec.Translate(config, c.options.Bundle, pol); err != nil {
 		return err
 	}
@@ -163,7 +174,8 @@ func (c *creation) decide() error {
 		return err
 	}
 	if c.policy != nil {
-		if err := egress.Prepare(c.plan); err != nil {
+		stateDir := filepath.Join(c.options.RuntimeRoot, c.options.ID)
+		if c.walled, err = egress.Prepare(c.plan, c.network, c.policy, stateDir); err != nil {
 			return err
 		}
 		if err := egress.Confine(c.plan, c.policy, surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)); err != nil {
@@ -253,10 +265,14 @@ func (c *creation) build() error {
 	}
 	defer fifo.Close()
 	step()
-	if c.policy != nil {
-		c.launchSidecar()
+	if err := c.prepareSidecar(); err != nil {
+		return err
 	}
 	if err := c.spawn(); err != nil {
+		return err
+	}
+	step()
+	if err := c.enterNetwork(); err != nil {
 		return err
 	}
 	step()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"eggrun/egress"
 	"eggrun/internal/hook"
 
 	"github.com/opencontainers/cgroups"
@@ -50,7 +51,7 @@ func (c *Container) destroy() error {
 	step()
 	errs = append(errs, c.unmountRoot())
 	step()
-	errs = append(errs, endSidecar(c.state.Sidecar))
+	errs = append(errs, egress.Leave(c.state.Network, c.state.Sidecar))
 	step()
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -27,6 +27,8 @@ type execBase struct {
 	// Plan is the container's.
 	Plan    *spec.Plan        `json:"plan"`
 	Filters []*seccomp.Filter `json:"filters,omitempty"`
+	// Wall is what a container with a policy is held to.
+	Wall *egress.Kept `json:"wall,omitempty"`
 	// Agent says who is told of what the filters hand over, and nothing else
 	// of linux.seccomp; nil for nobody.
 	Agent *specs.LinuxSeccomp `json:"agent,omitempty"`
@@ -131,7 +133,7 @@ func (x *execution) decide() error {
 	dropLabels(plan, linux.HasSELinux())
 	dropProfile(plan, linux.HasAppArmor())
 	if x.state.Walled {
-		egress.PrepareExec(plan)
+		planned.Env = egress.Environment(planned.Env, plan.Hostname, x.base.Wall.ProxyEnv)
 		around := surroundings(planned, x.options.Preserve, x.state.Cgroup.Manager)
 		if err := egress.ConfineExec(planned, x.state.Init.PID, &x.base.Policy, around); err != nil {
 			return err
@@ -142,6 +144,11 @@ func (x *execution) decide() error {
 
 func (x *execution) start() (linux.Process, error) {
 	var err error
+	if x.state.Walled {
+		if err := egress.Executed(x.state.Init, &x.base.Policy, x.base.Wall); err != nil {
+			return linux.Process{}, err
+		}
+	}
 	x.child, x.socket, err = startInit(x.dir.Path(), x.options.Preserve, func(request *linux.SpawnRequest) error {
 		return joinNamespaces(request, x.base.Plan, x.state.Init)
 	})

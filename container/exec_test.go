@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"eggrun/egress"
 	"eggrun/egress/inside"
 	"eggrun/internal/linux"
 	"eggrun/internal/state"
@@ -65,7 +66,7 @@ func TestExecDecide(t *testing.T) {
 	t.Parallel()
 	score := -5
 	base := func() *execBase {
-		return &execBase{Plan: &spec.Plan{
+		return &execBase{Wall: &egress.Kept{ProxyEnv: true}, Plan: &spec.Plan{
 			Hostname: "egg",
 			Process:  &spec.Process{Args: []string{"init"}, Env: []string{"INIT=1"}, Cwd: "/init", OOMScoreAdj: &score, Terminal: true},
 		}}

@@ -1,11 +1,19 @@
 package container
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"eggrun/egress"
+	"eggrun/egress/inside"
+	"eggrun/internal/linux"
+	"eggrun/internal/syncsocket"
+	"eggrun/policy"
+	"eggrun/sandbox"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // launched is the outcome of [egress.Launch].
@@ -14,8 +22,41 @@ type launched struct {
 	err     error
 }
 
-// launchSidecar starts the sidecar, which confines itself while init makes its
-// mounts. Where this process is killed in the meantime it ends too.
+// lookAtNetwork returns the policy of a container that asks for own: that of the
+// network namespace which it is to join, if that has one.
+func (c *creation) lookAtNetwork(config *specs.Spec, own *policy.Policy) (*policy.Policy, error) {
+	if config.Linux == nil {
+		return own, nil
+	}
+	i := slices.IndexFunc(config.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.NetworkNamespace })
+	if i < 0 || own == nil && !egress.HasAny(c.where()) {
+		return own, nil
+	}
+	var err error
+	c.network, err = egress.LookAt(config.Linux.Namespaces[i].Path, c.where())
+	if err != nil {
+		return nil, err
+	}
+	return c.network.Agree(own)
+}
+
+func (c *creation) where() egress.Where {
+	return egress.Where{RuntimeRoot: c.options.RuntimeRoot, Rootless: c.options.Rootless}
+}
+
+// prepareSidecar starts the sidecar, where there is none to join: it confines
+// itself while init makes its mounts. Where this process is killed in the
+// meantime it ends too.
+func (c *creation) prepareSidecar() error {
+	if c.walled == nil {
+		return nil
+	}
+	if !c.network.IsServed() {
+		c.launchSidecar()
+	}
+	return c.walled.WriteFiles()
+}
+
 func (c *creation) launchSidecar() {
 	c.launch = make(chan launched, 1)
 	go func() {
@@ -26,12 +67,12 @@ func (c *creation) launchSidecar() {
 
 // takeLaunched waits for the sidecar that was launched, once.
 func (c *creation) takeLaunched() (*egress.Launched, error) {
+	if c.launch == nil {
+		c.launchSidecar()
+	}
 	l := <-c.launch
 	c.launch = nil
-	if l.err != nil {
-		return nil, fmt.Errorf("egress proxy: %w", l.err)
-	}
-	return l.sidecar, nil
+	return l.sidecar, l.err
 }
 
 // endLaunched ends a sidecar that was never told what to serve.
@@ -46,25 +87,67 @@ func (c *creation) endLaunched() error {
 	return sidecar.End()
 }
 
-// startSidecar hands the listener that init opened to the egress proxy.
-func (c *creation) startSidecar(listener *os.File) error {
-	defer listener.Close()
-	sidecar, err := c.takeLaunched()
-	if err != nil {
+func (c *creation) member() *egress.Member {
+	return &egress.Member{
+		ID:       c.options.ID,
+		Init:     c.child.Pidfd,
+		CacheDir: filepath.Join(c.options.RuntimeRoot, ".cache"),
+		Launch:   c.takeLaunched,
+		Note: func(entry string) error {
+			c.state.Network = entry
+			return c.dir.Save(c.state)
+		},
+	}
+}
+
+// enterNetwork makes the container a member of a network namespace that was
+// there before it.
+func (c *creation) enterNetwork() error {
+	if c.walled == nil || c.network.IsNew() {
+		return nil
+	}
+	sidecar, err := c.walled.Enter(c.member())
+	return c.noteSidecar(sidecar, err)
+}
+
+// takeSockets hands the sockets that init opened in its own network namespace to
+// the sidecar.
+func (c *creation) takeSockets(message *syncsocket.Message) error {
+	var body syncsocket.Sockets
+	if err := message.Decode(syncsocket.Listener, &body); err != nil {
 		return err
 	}
-	process, err := sidecar.Serve(&egress.ServeOptions{
-		ID:       c.options.ID,
-		Policy:   c.policy,
-		Listener: listener,
-		Init:     c.child.Pidfd,
-		Rootless: c.options.Rootless,
-		CacheDir: filepath.Join(c.options.RuntimeRoot, ".cache"),
-	})
+	if len(body.Names) != len(message.Files) || len(body.Names) == 0 || c.walled == nil {
+		return unexpected(message)
+	}
+	sockets := &inside.Sockets{NoTables: body.NoTables}
+	for i, name := range body.Names {
+		sockets.All = append(sockets.All, inside.Socket{Name: name, File: message.Files[i]})
+	}
+	defer sockets.Close()
+	sidecar, err := c.walled.EnterNew(c.member(), sockets)
+	return c.noteSidecar(sidecar, err)
+}
+
+func (c *creation) noteSidecar(sidecar linux.Process, err error) error {
 	if err != nil {
+		var enforcement *sandbox.EnforcementError
+		if errors.As(err, &enforcement) {
+			return err
+		}
 		return fmt.Errorf("egress proxy: %w", err)
 	}
 	step()
-	c.state.Sidecar = process
+	c.state.Sidecar = sidecar
 	return c.dir.Save(c.state)
+}
+
+// recheckWall looks whether the wall stands when the program is about to start:
+// an engine may have put interfaces into the namespace since create.
+func (c *Container) recheckWall() error {
+	var base execBase
+	if err := c.dir.LoadExec(&base); err != nil {
+		return err
+	}
+	return egress.Started(c.state.Init, c.state.Network, &base.Policy, base.Wall)
 }

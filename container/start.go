@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"eggrun/egress"
 	"eggrun/internal/hook"
 	"eggrun/internal/state"
 
@@ -23,7 +22,7 @@ func (c *Container) Start() error {
 	}
 	// An engine may have put an interface into the namespace since create.
 	if c.state.Walled {
-		if err := egress.CheckStillClosed(c.state.Init.PID); err != nil {
+		if err := c.recheckWall(); err != nil {
 			return err
 		}
 	}

@@ -7,42 +7,73 @@
 package egress
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
+	"eggrun/policy"
 	"eggrun/sandbox"
 	"eggrun/spec"
 )
 
-// Prepare makes the plan of a container with a policy: where its proxy listens
-// and the environment that says so. A container that shares the host's network is
-// an [sandbox.EnforcementError]. See [Confine] for all else that leads out.
-func Prepare(plan *spec.Plan) error {
+// Prepare makes the plan of a container with a policy that is to be in n: where
+// its proxy listens, its environment, and its resolv.conf. stateDir is the
+// container's, which need not be there yet. A container that shares the host's
+// network is an [sandbox.EnforcementError]. See [Confine] for all else that leads
+// out.
+func Prepare(plan *spec.Plan, n *Network, pol *policy.Policy, stateDir string) (*Prepared, error) {
 	host, err := isHostNetwork(plan)
 	if err != nil {
-		return fmt.Errorf("network namespace: %w", err)
+		return nil, fmt.Errorf("network namespace: %w", err)
 	}
 	if host {
-		return &sandbox.EnforcementError{
+		return nil, &sandbox.EnforcementError{
 			Gaps:     []string{"domains: host network requested"},
 			Platform: "run with --network none",
 		}
 	}
 	plan.Config.ProxyPort = inside.Port
-	if plan.Process != nil {
-		plan.Process.Env = proxyEnv(plan.Process.Env, plan.Hostname)
+	conf, err := readConf(plan)
+	if err != nil {
+		return nil, fmt.Errorf("mount on %q: %w", resolvConf, err)
 	}
-	return nil
+	p := &Prepared{Network: n, Policy: pol, conf: conf, confFile: filepath.Join(stateDir, "resolv.conf")}
+	if needsOwnConf(conf, n.Closed) {
+		p.confText = ownConf(conf, n.Closed)
+		if err := mountConf(plan, p.confFile); err != nil {
+			return nil, err
+		}
+	}
+	p.ProxyEnv = pol.ProxyEnv == policy.ProxyEnvOn || n.Closed && pol.ProxyEnv == policy.ProxyEnvAuto
+	if plan.Process != nil {
+		plan.Process.Env = Environment(plan.Process.Env, plan.Hostname, p.ProxyEnv)
+	}
+	return p, nil
 }
 
-// PrepareExec gives a further process of a container with a policy the same
-// environment: an engine sends the one that it knows from before create.
-func PrepareExec(plan *spec.Plan) {
-	plan.Process.Env = proxyEnv(plan.Process.Env, plan.Hostname)
+// Prepared is what [Prepare] found out and decided.
+type Prepared struct {
+	Network *Network
+	Policy  *policy.Policy
+	// ProxyEnv tells whether the environment names the proxy.
+	ProxyEnv bool
+	conf     *resolver.Conf
+	// confText is the resolv.conf that the container gets, "" to keep the
+	// engine's.
+	confText, confFile string
+}
+
+// WriteFiles writes what the plan mounts, into the state dir, which is there by
+// now.
+func (p *Prepared) WriteFiles() error {
+	if p.confText == "" {
+		return nil
+	}
+	return os.WriteFile(p.confFile, []byte(p.confText), 0o644)
 }
 
 // isOwnNamespace tells whether path is this process's own namespace of a kind,
@@ -68,9 +99,11 @@ var proxyVariables = []string{
 	"npm_config_proxy", "npm_config_http_proxy", "npm_config_https_proxy", "npm_config_noproxy",
 }
 
-// proxyEnv returns env with every spelling of the proxy variables replaced by
-// eggrun's own, each once. The address is literal: "localhost" may mean ::1.
-func proxyEnv(env []string, hostname string) []string {
+// Environment returns env without any spelling of the proxy variables, and with
+// eggrun's own where named is set, each once. A locked namespace has none: names
+// of peers must not go to the proxy, and the table brings everything else there.
+// The address is literal: "localhost" may mean ::1.
+func Environment(env []string, hostname string, named bool) []string {
 	var out []string
 	for _, variable := range env {
 		name, _, _ := strings.Cut(variable, "=")
@@ -78,19 +111,47 @@ func proxyEnv(env []string, hostname string) []string {
 			out = append(out, variable)
 		}
 	}
+	if !named {
+		return out
+	}
 	proxy := fmt.Sprintf("http://127.0.0.1:%d", inside.Port)
 	// No ::1: old versions of a common HTTP library refuse to start with it.
-	direct := "localhost,127.0.0.1"
+	direct := []string{"localhost", "127.0.0.1"}
 	if hostname != "" {
-		direct += "," + hostname
+		direct = append(direct, hostname)
 	}
+	out = withJavaOptions(out, direct)
 	for _, v := range []struct{ name, value string }{
-		{"http_proxy", proxy}, {"https_proxy", proxy}, {"all_proxy", proxy}, {"no_proxy", direct},
+		{"http_proxy", proxy}, {"https_proxy", proxy}, {"all_proxy", proxy}, {"no_proxy", strings.Join(direct, ",")},
 	} {
 		out = append(out, v.name+"="+v.value, strings.ToUpper(v.name)+"="+v.value)
 	}
 	// Node reads the variables only when told to.
 	return append(out, "NODE_USE_ENV_PROXY=1")
+}
+
+const javaVariable = "JAVA_TOOL_OPTIONS"
+
+// withJavaOptions appends the proxy to the options of every Java machine, which
+// reads no other variable, unless they name one already, in whatever way.
+func withJavaOptions(env, direct []string) []string {
+	for i, variable := range env {
+		name, value, _ := strings.Cut(variable, "=")
+		switch {
+		case name != javaVariable:
+		case strings.Contains(value, "proxyHost"):
+			return env
+		default:
+			env[i] = javaVariable + "=" + strings.TrimSpace(value+" "+javaOptions(direct))
+			return env
+		}
+	}
+	return append(env, javaVariable+"="+javaOptions(direct))
+}
+
+func javaOptions(direct []string) string {
+	return fmt.Sprintf("-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=%d -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=%[1]d -Dhttp.nonProxyHosts=%s",
+		inside.Port, strings.Join(direct, "|"))
 }
 
 func isProxyVariable(name string) bool {
@@ -103,21 +164,4 @@ func isProxyVariable(name string) bool {
 		}
 	}
 	return false
-}
-
-// CheckStillClosed refuses to start a container whose network namespace has
-// been opened since create, by the engine or by anybody else. initPID is the
-// container's init.
-func CheckStillClosed(initPID int) error {
-	netNS, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", initPID))
-	if err != nil {
-		return err
-	}
-	defer netNS.Close()
-	err = inside.CheckClosedIn(netNS)
-	var enforcement *sandbox.EnforcementError
-	if err == nil || errors.As(err, &enforcement) {
-		return err
-	}
-	return fmt.Errorf("network namespace: %w", err)
 }

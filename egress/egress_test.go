@@ -4,17 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
-	"syscall"
+	"strings"
 	"testing"
 
-	"eggrun/internal/need"
+	"eggrun/egress/resolver"
+	"eggrun/policy"
 	"eggrun/sandbox"
 	"eggrun/spec"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 func wantGap(t *testing.T, err error, want string) {
@@ -30,6 +29,7 @@ func TestProxyEnv(t *testing.T) {
 	const proxy = "http://127.0.0.1:3128"
 	own := func(direct string) []string {
 		return []string{
+			"JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 -Dhttp.nonProxyHosts=" + strings.ReplaceAll(direct, ",", "|"),
 			"http_proxy=" + proxy, "HTTP_PROXY=" + proxy,
 			"https_proxy=" + proxy, "HTTPS_PROXY=" + proxy,
 			"all_proxy=" + proxy, "ALL_PROXY=" + proxy,
@@ -63,13 +63,16 @@ func TestProxyEnv(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			before := slices.Clone(tt.in)
-			got := proxyEnv(tt.in, tt.hostname)
+			got := Environment(tt.in, tt.hostname, true)
 			if want := append(slices.Clone(tt.kept), own(tt.direct)...); !slices.Equal(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
 			// A container made from the environment of another one, as by exec.
-			if again := proxyEnv(got, tt.hostname); !slices.Equal(again, got) {
+			if again := Environment(got, tt.hostname, true); !slices.Equal(again, got) {
 				t.Errorf("the second time %q, want %q", again, got)
+			}
+			if plain := Environment(got, tt.hostname, false); !slices.Equal(plain, append(slices.Clone(tt.kept), own(tt.direct)[0])) {
+				t.Errorf("without a proxy %q, want %q", plain, tt.kept)
 			}
 			if !slices.Equal(tt.in, before) {
 				t.Error("the argument was changed")
@@ -78,8 +81,27 @@ func TestProxyEnv(t *testing.T) {
 	}
 }
 
+// TestJavaOptions needs what is there to be kept, and a proxy that it names to
+// be left alone.
+func TestJavaOptions(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"JAVA_TOOL_OPTIONS=-Xmx1g":               "JAVA_TOOL_OPTIONS=-Xmx1g " + javaOptions([]string{"localhost"}),
+		"JAVA_TOOL_OPTIONS=":                     "JAVA_TOOL_OPTIONS=" + javaOptions([]string{"localhost"}),
+		"JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own": "JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own",
+	} {
+		if got := withJavaOptions([]string{"A=1", in}, []string{"localhost"}); !slices.Equal(got, []string{"A=1", want}) {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestPrepare(t *testing.T) {
 	t.Parallel()
+	pol, err := policyOf("good.example")
+	if err != nil {
+		t.Fatal(err)
+	}
 	network := func(path string) []spec.Namespace {
 		return []spec.Namespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: path}}
 	}
@@ -90,64 +112,91 @@ func TestPrepare(t *testing.T) {
 		"the caller's by pid":  network(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())),
 	} {
 		plan := &spec.Plan{Namespaces: namespaces, Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
-		wantGap(t, Prepare(plan), host)
+		_, err := Prepare(plan, &Network{Closed: true}, pol, "/state")
+		wantGap(t, err, host)
 		if plan.Config.ProxyPort != 0 || !slices.Equal(plan.Process.Env, []string{"HTTP_PROXY=x"}) {
 			t.Errorf("%s: refused, but changed", name)
 		}
 	}
-	err := Prepare(&spec.Plan{Namespaces: network("/none/such")})
-	if want := "network namespace: stat /none/such: no such file or directory"; fmt.Sprint(err) != want {
-		t.Errorf("error %v, want %s", err, want)
+	rootfs := t.TempDir()
+	for _, tt := range []struct {
+		closed bool
+		env    policy.ProxyEnv
+		want   bool
+	}{
+		{true, policy.ProxyEnvAuto, true}, {true, policy.ProxyEnvOff, false},
+		{false, policy.ProxyEnvAuto, false}, {false, policy.ProxyEnvOn, true},
+	} {
+		plan := &spec.Plan{Rootfs: rootfs, Namespaces: network(""), Hostname: "web1", Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
+		asked := *pol
+		asked.ProxyEnv = tt.env
+		prepared, err := Prepare(plan, &Network{Closed: tt.closed}, &asked, "/state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Config.ProxyPort != 3128 || slices.Contains(plan.Process.Env, "HTTP_PROXY=x") ||
+			slices.Contains(plan.Process.Env, "NO_PROXY=localhost,127.0.0.1,web1") != tt.want || prepared.ProxyEnv != tt.want {
+			t.Errorf("%+v: port %d, environment %q", tt, plan.Config.ProxyPort, plan.Process.Env)
+		}
+		if prepared.confText != "nameserver 198.18.0.1\n" || len(plan.Mounts) != 1 || plan.Mounts[0].Source != "/state/resolv.conf" {
+			t.Errorf("%+v: resolv.conf %q, mounts %+v", tt, prepared.confText, plan.Mounts)
+		}
 	}
-	plan := &spec.Plan{Namespaces: network(""), Hostname: "web1", Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
-	if err := Prepare(plan); err != nil {
-		t.Fatal(err)
-	}
-	if plan.Config.ProxyPort != 3128 || !slices.Contains(plan.Process.Env, "NO_PROXY=localhost,127.0.0.1,web1") || slices.Contains(plan.Process.Env, "HTTP_PROXY=x") {
-		t.Errorf("port %d, environment %q", plan.Config.ProxyPort, plan.Process.Env)
-	}
-	if err := Prepare(&spec.Plan{Namespaces: network("")}); err != nil {
+	if _, err := Prepare(&spec.Plan{Rootfs: rootfs, Namespaces: network("")}, &Network{Closed: true}, pol, "/state"); err != nil {
 		t.Errorf("without a process: %v", err)
 	}
 }
 
-// TestOtherNamespace takes one by its path, which is closed, and looks again
-// when the container starts.
-func TestOtherNamespace(t *testing.T) {
+// TestOwnConf is what becomes of the engine's resolv.conf.
+func TestOwnConf(t *testing.T) {
 	t.Parallel()
-	need.Root(t)
-	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, tt := range []struct {
+		in     string
+		closed bool
+		want   string // "" to keep it
+	}{
+		{"", true, "nameserver 198.18.0.1\n"},
+		{"nameserver 10.89.0.1\nsearch dns.podman\n", false, ""},
+		{"nameserver 10.89.0.1\nsearch dns.podman\n", true, "nameserver 198.18.0.1\n"},
+		{"nameserver 127.0.0.53\nsearch corp.example\noptions ndots:3\n", false, "nameserver 198.18.0.1\nsearch corp.example\noptions ndots:3\n"},
+		{"nameserver 127.0.0.11\noptions ndots:0\n", false, ""},
+		{"nameserver 10.89.0.1\nnameserver ::1\n", false, "nameserver 198.18.0.1\n"},
+	} {
+		conf := resolver.ParseConf([]byte(tt.in))
+		got := ""
+		if needsOwnConf(&conf, tt.closed) {
+			got = ownConf(&conf, tt.closed)
+		}
+		if got != tt.want {
+			t.Errorf("%q, closed %v: %q, want %q", tt.in, tt.closed, got, tt.want)
+		}
 	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	path := fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
-	if err := Prepare(&spec.Plan{Namespaces: []spec.Namespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: path}}}); err != nil {
-		t.Error(err)
+}
+
+// TestMountConf needs the engine's mount to be replaced, one to be added where
+// there is a file or can be one, and no link to nowhere to be followed.
+func TestMountConf(t *testing.T) {
+	t.Parallel()
+	plan := &spec.Plan{Mounts: []spec.Mount{{Mount: sandbox.Mount{Source: "/engine/resolv.conf", Target: "/etc/../etc/resolv.conf"}, Recursive: true}}}
+	if err := mountConf(plan, "/own"); err != nil || len(plan.Mounts) != 1 || plan.Mounts[0].Source != "/own" {
+		t.Errorf("error %v, mounts %+v", err, plan.Mounts)
 	}
-	if err := CheckStillClosed(cmd.Process.Pid); err != nil {
-		t.Error(err)
-	}
-	ip := func(args ...string) {
-		need.That(t, fmt.Sprint("ip ", args), func() error {
-			out, err := exec.Command("ip", args...).CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("%w: %s", err, out)
+	for name, tt := range map[string]struct {
+		link string
+		want int
+	}{"absent": {"", 1}, "dangling": {"/run/none", 0}, "absolute link": {"/etc/other", 1}} {
+		root := t.TempDir()
+		if err := errors.Join(os.Mkdir(root+"/etc", 0o755), os.WriteFile(root+"/etc/other", nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if tt.link != "" {
+			if err := os.Symlink(tt.link, root+"/etc/resolv.conf"); err != nil {
+				t.Fatal(err)
 			}
-			return nil
-		})
-	}
-	pid := fmt.Sprint(cmd.Process.Pid)
-	ip("link", "add", "name", "eg"+pid, "netns", pid, "type", "veth", "peer", "name", "ep"+pid, "netns", pid)
-	err := CheckStillClosed(cmd.Process.Pid)
-	if enforcement := new(sandbox.EnforcementError); !errors.As(err, &enforcement) {
-		t.Errorf("error %v, want an EnforcementError", err)
-	}
-	if err := CheckStillClosed(1 << 30); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no process: %v", err)
+		}
+		plan := &spec.Plan{Rootfs: root}
+		if err := mountConf(plan, "/own"); err != nil || len(plan.Mounts) != tt.want {
+			t.Errorf("%s: error %v, mounts %+v", name, err, plan.Mounts)
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"eggrun/egress/inside"
 	"eggrun/internal/linux"
 	"eggrun/policy"
 
@@ -137,14 +138,12 @@ func newWorld(t *testing.T, rootless bool) *world {
 	w.proxy = listener.Addr().String()
 	defer file.Close()
 	id := fmt.Sprintf("eggrun-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
-	w.audit = auditPath(t, id, rootless)
+	w.audit = testAudit(t, id, rootless)
 	launched, err := Launch("/run/state/" + id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.sidecar, err = launched.Serve(&ServeOptions{
-		ID: id, Policy: &policy.Policy{Domains: []string{w.origin, "good.example"}}, Listener: file, Init: pidfd, Rootless: rootless,
-	})
+	w.sidecar, err = serve(t, launched, id, rootless, []string{w.origin, "good.example"}, file, pidfd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,9 +156,42 @@ func newWorld(t *testing.T, rootless bool) *world {
 	return w
 }
 
-// auditPath returns where the audit of id will be, and removes it, and what
+// serve tells a sidecar to serve one proxy.
+func serve(t *testing.T, l *Launched, id string, rootless bool, domains []string, listener, init *os.File) (linux.Process, error) {
+	t.Helper()
+	audit, err := openAudit(id, rootless)
+	if err != nil {
+		return linux.Process{}, errors.Join(err, l.End())
+	}
+	defer audit.Close()
+	e, err := lockEntry(filepath.Join(t.TempDir(), "entry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	control, err := e.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	filter, err := sidecarFilter("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policyOf(domains...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.serve(&serveRequest{Container: id, Policy: p, Filter: filter}, audit, control, init, []inside.Socket{{Name: inside.Proxy4, File: listener}})
+}
+
+func policyOf(domains ...string) (*policy.Policy, error) {
+	return policy.Resolve(policy.Request{Annotations: map[string]string{policy.KeyDomains: strings.Join(domains, " ")}})
+}
+
+// testAudit returns where the audit of id will be, and removes it, and what
 // directories this test brings about, afterwards.
-func auditPath(t *testing.T, id string, rootless bool) string {
+func testAudit(t *testing.T, id string, rootless bool) string {
 	t.Helper()
 	if rootless {
 		return filepath.Join(os.Getenv("XDG_STATE_HOME"), "eggrun", id+".jsonl")

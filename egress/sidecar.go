@@ -1,52 +1,73 @@
 package egress
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
-	"eggrun/internal/linux"
+	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/seccomp"
 	"eggrun/internal/syncsocket"
+	"eggrun/policy"
 	"eggrun/proxy"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
-// Sidecar is the main function of the sidecar process; it returns when the
-// container's init has ended. args are those that [Launch] gave it, after its
-// name.
+// Sidecar is the main function of the sidecar process; it returns when the last
+// member of its namespace has ended. args are those that [Launch] gave it, after
+// its name.
 func Sidecar(args []string) error {
 	if len(args) > 0 && args[0] == cageFlag {
 		return cage(args[1:])
 	}
 	control := syncsocket.New(os.NewFile(controlFD, "sidecar control"))
 	defer control.Close()
-	serving, err := prepare(control)
+	s, err := prepare(control)
 	if err != nil {
 		return errors.Join(err, control.SendFailure(err))
 	}
-	// Whichever comes first: the end of the container, or of the proxy, after
-	// which clients are to be refused and not kept waiting.
-	ended := make(chan error, 2)
-	go func() { ended <- serving.proxy.Serve(serving.listener) }()
-	go func() {
-		_, err := linux.PidfdWait(serving.init, -1)
-		ended <- err
-	}()
+	s.start()
 	if err := control.Send(kindServing, nil); err != nil {
 		return err
 	}
 	control.Close()
-	return errors.Join(<-ended, serving.proxy.Close())
+	// Whichever comes first: the end of the last member, or of a front end,
+	// after which clients are to be refused and not kept waiting.
+	err = <-s.ended
+	s.resolver.Close()
+	return errors.Join(err, s.proxy.Close())
 }
 
-// sidecar is a proxy and what it serves.
+// sidecar is what serves one network namespace.
 type sidecar struct {
-	proxy    *proxy.DomainProxy
-	listener net.Listener
-	init     *os.File
+	container string
+	proxy     *proxy.DomainProxy
+	resolver  *resolver.Server
+	audit     *auditFile
+	control   net.Listener
+	fronts    []func() error
+	ended     chan error
+
+	mu      sync.Mutex
+	policy  *policy.Policy
+	conf    resolver.Conf
+	engine  resolver.Engine
+	members map[*os.File]string // pidfd → id
 }
 
+// prepare waits for the serve message and makes everything that it names, once
+// this process is known to be confined.
 func prepare(control *syncsocket.Socket) (*sidecar, error) {
 	var request serveRequest
 	message, err := control.Expect(kindServe, &request)
@@ -59,22 +80,287 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 	if err := checkCaged(request.UID); err != nil {
 		return nil, err
 	}
-	if len(message.Files) != 3 {
-		return nil, fmt.Errorf("%d descriptors, want 3", len(message.Files))
+	const others = 3
+	if len(message.Files) != others+len(request.Sockets) {
+		return nil, fmt.Errorf("%d descriptors, want %d", len(message.Files), others+len(request.Sockets))
 	}
-	audit, init, inherited := message.Files[0], message.Files[1], message.Files[2]
-	listener, err := net.FileListener(inherited)
+	s := &sidecar{
+		container: request.Container,
+		policy:    request.Policy,
+		conf:      request.Conf,
+		ended:     make(chan error, 1),
+		members:   make(map[*os.File]string),
+	}
+	if s.audit, err = newAuditFile(message.Files[0], maxAudit); err != nil {
+		return nil, err
+	}
+	if s.control, err = listenerOf(message.Files[1]); err != nil {
+		return nil, err
+	}
+	sockets := map[string]*os.File{}
+	for i, name := range request.Sockets {
+		sockets[name] = message.Files[others+i]
+	}
+	s.resolver = resolver.New(resolver.Options{Policy: s.policy, Denied: s.denied})
+	s.proxy = proxy.New(proxy.Options{
+		Policy:    s.policy,
+		Container: s.container,
+		Audit:     s.audit,
+		NameOf:    s.resolver.Pool().NameOf,
+		UIDOf:     uidOf(sockets[inside.Diag]),
+	})
+	if err := s.setUpstream(sockets); err != nil {
+		return nil, err
+	}
+	for name, socket := range sockets {
+		if err := s.addFront(name, socket); err != nil {
+			return nil, fmt.Errorf("socket %s: %w", name, err)
+		}
+	}
+	return s, s.addMember(s.container, message.Files[2])
+}
+
+// addFront makes what serves a socket. Each is made of a copy, and the original
+// closed: one that is left open would keep clients of a dead proxy waiting.
+func (s *sidecar) addFront(name string, socket *os.File) error {
+	var serve func(net.Listener) error
+	port, isLocal := strings.CutPrefix(name, inside.LocalPrefix)
+	switch {
+	case name == inside.Proxy4 || name == inside.Proxy6:
+		serve = s.proxy.Serve
+	case name == inside.Transparent4 || name == inside.Transparent6 || strings.HasPrefix(name, inside.PortPrefix):
+		serve = s.proxy.ServeTransparent
+	case name == inside.DNSTCP4 || name == inside.DNSTCP6:
+		serve = s.resolver.ServeTCP
+	case name == inside.DNSUDP4 || name == inside.DNSUDP6:
+		conn, err := net.FilePacketConn(socket)
+		if err == nil {
+			s.fronts = append(s.fronts, func() error { return s.resolver.ServeUDP(conn) })
+			err = socket.Close()
+		}
+		return err
+	case isLocal:
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return err
+		}
+		serve = func(l net.Listener) error { return serveLocal(l, uint16(number)) }
+	default:
+		return nil // nobody connects to the others
+	}
+	listener, err := listenerOf(socket)
+	if err == nil {
+		s.fronts = append(s.fronts, func() error { return serve(listener) })
+	}
+	return err
+}
+
+func listenerOf(f *os.File) (net.Listener, error) {
+	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, err
 	}
-	// A copy that is left open would keep clients of a closed proxy waiting.
-	if err := inherited.Close(); err != nil {
-		return nil, err
+	return l, f.Close()
+}
+
+// start serves everything.
+func (s *sidecar) start() {
+	for _, serve := range s.fronts {
+		go func() { s.end(serve()) }()
 	}
-	p := proxy.New(proxy.Options{
-		Policy:    request.Policy,
-		Container: request.ID,
-		Audit:     audit,
+	go s.serveControl()
+}
+
+// end ends the sidecar; the first one counts.
+func (s *sidecar) end(err error) {
+	select {
+	case s.ended <- err:
+	default:
+	}
+}
+
+// setUpstream makes what asks the engine's resolver, by sockets that were opened
+// inside.
+func (s *sidecar) setUpstream(sockets map[string]*os.File) error {
+	s.engine = resolver.Engine{Search: s.conf.Search}
+	var files []*os.File
+	for _, name := range []string{inside.EngineUDP4, inside.EngineTCP4, inside.EngineUDP6, inside.EngineTCP6} {
+		if f := sockets[name]; f != nil {
+			files = append(files, f)
+		}
+	}
+	if len(files) > 0 {
+		upstream, err := resolver.NewNameservers(files, s.conf.Nameservers)
+		if err != nil {
+			return err
+		}
+		s.engine.Upstream = upstream
+	}
+	s.resolver.SetEngine(s.engine)
+	return nil
+}
+
+// setPeers says who is reached directly.
+func (s *sidecar) setPeers(peers []inside.Range) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine.IsPeer = func(a netip.Addr) bool {
+		for _, r := range peers {
+			if r.Contains(a) {
+				return true
+			}
+		}
+		return false
+	}
+	s.resolver.SetEngine(s.engine)
+}
+
+// uidOf asks the kernel, by a descriptor that was opened inside, who holds a
+// socket there.
+func uidOf(diag *os.File) func(local, remote netip.AddrPort) (int, bool) {
+	if diag == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(local, remote netip.AddrPort) (int, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		owner, err := inside.UIDOf(diag, local, remote)
+		return int(owner.UID), err == nil
+	}
+}
+
+// addMember keeps the sidecar alive as long as a process lives.
+func (s *sidecar) addMember(id string, pidfd *os.File) error {
+	watched, err := pollable(pidfd)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members[watched] = id
+	go func() {
+		err := awaitPidfd(watched)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.members, watched)
+		watched.Close()
+		if len(s.members) == 0 || err != nil {
+			s.end(err)
+		}
+	}()
+	return nil
+}
+
+// pollable returns f in a form that Go's poller waits for, which takes no
+// thread, and closes the other.
+func pollable(f *os.File) (*os.File, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("set nonblocking", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// awaitPidfd waits until a process has ended.
+func awaitPidfd(pidfd *os.File) error {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(hasEnded)
+}
+
+// hasEnded tells whether the process of a pidfd has ended.
+func hasEnded(pidfd uintptr) bool {
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0
+}
+
+// alive are the ids of the members that have not ended.
+func (s *sidecar) alive() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := []string{}
+	for pidfd, id := range s.members {
+		if raw, err := pidfd.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				if !hasEnded(fd) {
+					ids = append(ids, id)
+				}
+			})
+		}
+	}
+	return ids
+}
+
+// setPolicy replaces the policy, everywhere at once.
+func (s *sidecar) setPolicy(p *policy.Policy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.policy = p
+	s.resolver.SetPolicy(p)
+	s.proxy.SetPolicy(p)
+}
+
+// denied notes a name that was refused before there was a connection.
+func (s *sidecar) denied(name string, qtype dnsmessage.Type) {
+	line, err := json.Marshal(map[string]any{
+		"time": time.Now().UTC().Format(time.RFC3339Nano), "container": s.container, "event": "decision",
+		"proto": "dns", "host": name, "decision": "deny", "reason": policy.ReasonNotListed,
+		"type": strings.TrimPrefix(qtype.String(), "Type"),
 	})
-	return &sidecar{proxy: p, listener: listener, init: init}, nil
+	if err == nil {
+		// A client waits; the resolver tells us a hundred names a minute.
+		go func() { _, _ = s.audit.Write(append(line, '\n')) }()
+	}
+}
+
+// serveLocal passes connections on to a port of the host's 127.0.0.1.
+func serveLocal(l net.Listener, port uint16) error {
+	target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
+	places := make(chan struct{}, 1024)
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			client.Close()
+			continue
+		}
+		go func() {
+			defer func() { <-places }()
+			passOn(client, target)
+		}()
+	}
+}
+
+func passOn(client net.Conn, target string) {
+	defer client.Close()
+	host, err := net.DialTimeout("tcp", target, 10*time.Second)
+	if err != nil {
+		// As if nobody listened: a reset.
+		_ = client.(*net.TCPConn).SetLinger(0)
+		return
+	}
+	defer host.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = host.(*net.TCPConn).ReadFrom(client)
+		_ = host.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = client.(*net.TCPConn).ReadFrom(host)
+	_ = client.(*net.TCPConn).CloseWrite()
+	<-done
+	runtime.KeepAlive(host)
 }

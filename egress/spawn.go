@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 
+	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
 	"eggrun/internal/seccomp"
 	"eggrun/internal/syncsocket"
@@ -28,7 +30,7 @@ type Launched struct {
 // its own. label is shown in the list of processes.
 //
 // That takes a few milliseconds, in which the caller may do something else: the
-// returned sidecar is then told by [Launched.Serve].
+// returned sidecar is then told what to serve by [Prepared.Enter].
 func Launch(label string) (*Launched, error) {
 	ours, theirs, err := syncsocket.Pair()
 	if err != nil {
@@ -87,67 +89,61 @@ func (l *Launched) End() error {
 	return err
 }
 
-// ServeOptions says what a sidecar serves.
-type ServeOptions struct {
-	// ID is the container's, for the audit.
-	ID     string
-	Policy *policy.Policy
-	// Listener was opened inside the container's network namespace. The caller
-	// closes its copy.
-	Listener *os.File
-	// Init is a pidfd: the sidecar ends with that process.
-	Init *os.File
-	// Rootless chooses where the audit is kept.
-	Rootless bool
-	// CacheDir is where the filter is kept, see [seccomp.Compile].
-	CacheDir string
-}
-
-// The messages between launcher and sidecar.
+// The messages between a sidecar and those who made it.
 const (
 	kindServe   syncsocket.Kind = "serve"
 	kindServing syncsocket.Kind = "serving"
 )
 
-// serveRequest is the body of a serve message. Its files are the audit, a pidfd
-// and the listener.
+// serveRequest is the body of a serve message. Its files are the audit, the
+// control socket, a pidfd of the first member, and the sockets in their order.
 type serveRequest struct {
-	ID     string          `json:"id"`
-	UID    int             `json:"uid"`
-	Policy *policy.Policy  `json:"policy"`
-	Filter *seccomp.Filter `json:"filter"`
+	// Container is the first member's id, for the audit.
+	Container string          `json:"container"`
+	UID       int             `json:"uid"`
+	Policy    *policy.Policy  `json:"policy"`
+	Filter    *seccomp.Filter `json:"filter"`
+	// Sockets are the names of the sockets.
+	Sockets []string `json:"sockets"`
+	// NoTables is that of [inside.Sockets].
+	NoTables bool `json:"noTables,omitempty"`
+	// Conf is the resolv.conf that the engine wrote.
+	Conf resolver.Conf `json:"conf"`
 }
 
-// Serve tells the sidecar what to serve and returns when it does. On an error
-// it has ended.
-func (l *Launched) Serve(o *ServeOptions) (linux.Process, error) {
-	if err := l.serve(o); err != nil {
+// serve tells the sidecar what to serve and returns when it does. On an error it
+// has ended.
+func (l *Launched) serve(request *serveRequest, audit, control, init *os.File, sockets []inside.Socket) (linux.Process, error) {
+	err := l.tell(request, audit, control, init, sockets)
+	if err != nil {
 		return linux.Process{}, errors.Join(err, l.End())
 	}
 	l.child.Pidfd.Close()
 	return l.process, l.socket.Close()
 }
 
-func (l *Launched) serve(o *ServeOptions) error {
-	audit, err := openAudit(o.ID, o.Rootless)
-	if err != nil {
+func (l *Launched) tell(request *serveRequest, audit, control, init *os.File, sockets []inside.Socket) error {
+	if err := setPatience(l.socket); err != nil {
 		return err
 	}
-	defer audit.Close()
-	filter, err := sidecarFilter(o.CacheDir)
-	if err != nil {
-		return err
+	request.UID = int(l.uid)
+	files := []*os.File{audit, control, init}
+	for _, s := range sockets {
+		request.Sockets = append(request.Sockets, s.Name)
+		files = append(files, s.File)
 	}
-	// A sidecar that hangs must not hang create.
-	patience := unix.Timeval{Sec: 10}
-	if err := unix.SetsockoptTimeval(int(l.socket.File().Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
-		return os.NewSyscallError("setsockopt", err)
-	}
-	request := &serveRequest{ID: o.ID, UID: int(l.uid), Policy: o.Policy, Filter: filter}
 	// Where it has ended already its last word says more than the broken pipe.
-	sendErr := l.socket.Send(kindServe, request, audit, o.Init, o.Listener)
+	sendErr := l.socket.Send(kindServe, request, files...)
 	if _, err := l.socket.Expect(kindServing, nil); err != nil {
 		return fmt.Errorf("sidecar ended: %w", err)
 	}
 	return sendErr
+}
+
+// setPatience bounds how long an answer is waited for: a sidecar that hangs must
+// not hang who asks.
+func setPatience(socket *syncsocket.Socket) error {
+	patience := unix.Timeval{Sec: 10}
+	err := unix.SetsockoptTimeval(int(socket.File().Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
+	return os.NewSyscallError("setsockopt", err)
 }

@@ -105,28 +105,34 @@ func (c *container) takeTree(index int) (*os.File, error) {
 }
 
 // setUpNetwork brings up the loopback of a network namespace of the container's
-// own, which the kernel leaves down. For a container with a policy it opens the
-// proxy's listener, once it is known that there is no other way out, and sends
-// it to create.
+// own, which the kernel leaves down. For a container with a policy it builds the
+// wall there and sends the sockets of the way out to create, which does that
+// itself in a namespace that was there before.
 func (s *setup) setUpNetwork() error {
 	if s.container == nil {
 		return nil
 	}
-	port := s.plan.Config.ProxyPort
-	if path, ok := s.plan.HasNamespace(specs.NetworkNamespace); port == 0 && ok && path == "" {
+	wall := s.container.request.Wall
+	if path, ok := s.plan.HasNamespace(specs.NetworkNamespace); wall == nil && ok && path == "" {
 		return inside.LoopbackUp()
 	}
-	if port == 0 {
+	if wall == nil {
 		return nil
 	}
-	listener, err := inside.Listen(port)
+	sockets, err := inside.Build(wall)
 	if err != nil {
 		return err
 	}
-	// Nobody but the sidecar keeps it: with a copy left, clients of a dead
+	// Nobody but the sidecar keeps them: with a copy left, clients of a dead
 	// sidecar would hang instead of being refused.
-	defer listener.Close()
-	return s.container.socket.Send(syncsocket.Listener, nil, listener)
+	defer sockets.Close()
+	body := syncsocket.Sockets{NoTables: sockets.NoTables}
+	var files []*os.File
+	for _, socket := range sockets.All {
+		body.Names = append(body.Names, socket.Name)
+		files = append(files, socket.File)
+	}
+	return s.container.socket.Send(syncsocket.Listener, body, files...)
 }
 
 // parseSyncFD recognises the hidden form of the arguments, "--sync FD".

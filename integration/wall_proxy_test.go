@@ -108,8 +108,11 @@ func TestProxyIsOnLoopbackOnly(t *testing.T) {
 			listening = append(listening, fields[1])
 		}
 	}
-	if !slices.Equal(listening, []string{"0100007F:0C38"}) { // 127.0.0.1:3128
-		t.Errorf("listening inside: %v", listening)
+	slices.Sort(listening)
+	const host4, host6 = "0100007F:", "00000000000000000000000001000000:"
+	want := []string{host6 + "0C38", host6 + "0C39", host6 + "0C51", host4 + "0C38", host4 + "0C39", host4 + "0C51"} // 3128, 3129, 3153
+	if !slices.Equal(listening, want) {
+		t.Errorf("listening inside: %v, want %v", listening, want)
 	}
 	contains(t, "the host's port", l.run(probe("dial", "127.0.0.1:3128"), withoutNamespace(specs.NetworkNamespace)).stdout, "dial fail")
 	l.wantSilent(l.call("delete", "--force", c.id))
@@ -220,11 +223,9 @@ func TestPodmanWall(t *testing.T) {
 	contains(t, "allowed ("+r.stderr+")", r.stdout, "200 OK this is allowed.test")
 	r = run("--annotation", annotation, image, "/probe", "fetch", "https://"+evilName+"/")
 	contains(t, "refused", r.stdout, "evil.test:443 not on the allowlist")
-	for _, network := range []string{"bridge", "host"} {
-		r = run("--network", network, "--annotation", annotation, image, "true")
-		equal(t, "exit status with network "+network, r.code, 126)
-		contains(t, "stderr with network "+network, r.stderr, "cannot enforce domains")
-	}
+	r = run("--network", "host", "--annotation", annotation, image, "true")
+	equal(t, "exit status with the host's network", r.code, 126)
+	contains(t, "stderr with the host's network", r.stderr, "cannot enforce domains")
 	r = run("--annotation", "eggrun.foo=x", image, "true")
 	equal(t, "exit status with an unknown key", r.code, 126)
 	contains(t, "stderr with an unknown key", r.stderr, "eggrun.foo")

@@ -54,7 +54,7 @@ func TestListen(t *testing.T) {
 	}
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
 	got := []int{flags, option(t, f, unix.SO_PROTOCOL), option(t, f, unix.SO_REUSEADDR), option(t, f, unix.SO_REUSEPORT), option(t, f, unix.SO_ACCEPTCONN)}
-	if want := []int{unix.FD_CLOEXEC, unix.IPPROTO_TCP, 0, 0, 1}; err != nil || !slices.Equal(got, want) {
+	if want := []int{unix.FD_CLOEXEC, unix.IPPROTO_TCP, 1, 0, 1}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("flags, protocol, reuse of address and port, listening: %v (%v), want %v", got, err, want)
 	}
 	// Nobody accepts yet.

@@ -123,6 +123,13 @@ func bound(kind int, at netip.AddrPort) (fd int, err error) {
 	if family == unix.AF_INET6 {
 		err = os.NewSyscallError("IPV6_V6ONLY", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1))
 	}
+	if err == nil && kind == unix.SOCK_STREAM {
+		// The connections of a sidecar that has ended may still be waiting for
+		// late packets (TIME_WAIT), which must not keep a new one from its
+		// port; the option passes to them. Nobody can listen beside a listener,
+		// with it or without.
+		err = os.NewSyscallError("SO_REUSEADDR", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	}
 	if err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at)))
 	}

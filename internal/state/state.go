@@ -75,6 +75,8 @@ type State struct {
 	Walled bool `json:"walled,omitempty"`
 	// Sidecar is the egress proxy of a walled container.
 	Sidecar linux.Process `json:"sidecar,omitzero"`
+	// Network is the entry of its network namespace in the registry of sidecars.
+	Network string `json:"network,omitempty"`
 }
 
 // Cgroup says which cgroup manager made the container's cgroup, and where.

@@ -3,6 +3,7 @@ package syncsocket
 import (
 	"os"
 
+	"eggrun/egress/inside"
 	"eggrun/internal/linux"
 	"eggrun/internal/seccomp"
 	"eggrun/spec"
@@ -42,8 +43,18 @@ type Setup struct {
 	// HostMounts is set where init is in create's own mount namespace.
 	HostMounts   bool `json:"hostMounts,omitempty"`
 	NoNewKeyring bool `json:"noNewKeyring,omitempty"`
+	// Wall is what init is to build in a network namespace of the container's
+	// own; nil for nothing.
+	Wall *inside.Wall `json:"wall,omitempty"`
 	// Bundle is for the state that hooks get.
 	Bundle string `json:"bundle"`
+}
+
+// Sockets is the body of Listener; its files are the sockets.
+type Sockets struct {
+	Names []string `json:"names"`
+	// NoTables is that of [inside.Sockets].
+	NoTables bool `json:"noTables,omitempty"`
 }
 
 // Hierarchies is the body of Joined: what a mount of type cgroup shows. Its

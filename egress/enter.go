@@ -1,0 +1,287 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"eggrun/egress/inside"
+	"eggrun/internal/linux"
+	"eggrun/internal/syncsocket"
+	"eggrun/policy"
+	"eggrun/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// Member is a container that is to be behind the wall.
+type Member struct {
+	ID string
+	// Init is a pidfd of its first process.
+	Init *os.File
+	// CacheDir is where the sidecar's filter is kept, see
+	// [eggrun/internal/seccomp.Compile].
+	CacheDir string
+	// Launch returns a sidecar, where one is needed.
+	Launch func() (*Launched, error)
+	// Note is told the entry in the registry before it is made, for
+	// [Leave].
+	Note func(entry string) error
+}
+
+// IsServed tells whether the namespace has a sidecar, which a further member
+// joins.
+func (n *Network) IsServed() bool { return n.policy != nil }
+
+// IsNew tells whether the namespace is yet to be made, by the container's init.
+func (n *Network) IsNew() bool { return n.file == nil }
+
+// Wall returns what the namespace is held to.
+func (p *Prepared) Wall() *inside.Wall {
+	w := wall(p.Policy, p.conf.Nameservers)
+	w.New = p.Network.IsNew()
+	return w
+}
+
+func wall(p *policy.Policy, nameservers []netip.Addr) *inside.Wall {
+	return &inside.Wall{
+		LocalPorts:  p.LocalPorts,
+		Peers:       p.Peers,
+		Inbound:     p.Inbound,
+		Transparent: p.Transparent,
+		Resolvers:   nameservers,
+	}
+}
+
+// Enter makes m a member of a namespace that was there before: of those whom its
+// sidecar serves, or the first one, with a new sidecar behind a wall that is
+// built now. It returns the sidecar.
+func (p *Prepared) Enter(m *Member) (linux.Process, error) {
+	e, err := p.lock(m)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer e.close()
+	r, err := e.load()
+	if err != nil {
+		return linux.Process{}, err
+	}
+	if r != nil && r.Sidecar.Alive() {
+		// Somebody may have come first since the namespace was looked at.
+		p.Network.policy, p.Network.container = r.Policy, r.Container
+		if _, err := p.Network.Agree(p.Policy); err != nil {
+			return linux.Process{}, err
+		}
+		if err := join(e, m); err == nil {
+			return r.Sidecar, linkAudit(m.ID, r.Container, p.Network.where.Rootless)
+		}
+		// Its last member has just ended, and with it its sockets.
+		if err := awaitEnd(r.Sidecar); err != nil {
+			return linux.Process{}, err
+		}
+	}
+	var sockets *inside.Sockets
+	err = inside.Within(p.Network.file, func() (err error) {
+		sockets, err = inside.Build(p.Wall())
+		return err
+	})
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer sockets.Close()
+	return p.serve(e, m, sockets)
+}
+
+// EnterNew makes m the first member of a namespace of its own, in which its init
+// has built the wall and opened the sockets.
+func (p *Prepared) EnterNew(m *Member, sockets *inside.Sockets) (linux.Process, error) {
+	cookie, err := inside.Cookie(sockets.All[0].File)
+	if err == nil {
+		p.Network.entry, err = entryDir(p.Network.where.registry(), cookie)
+	}
+	if err != nil {
+		return linux.Process{}, err
+	}
+	e, err := p.lock(m)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer e.close()
+	return p.serve(e, m, sockets)
+}
+
+func (p *Prepared) lock(m *Member) (*entry, error) {
+	if err := m.Note(p.Network.entry); err != nil {
+		return nil, err
+	}
+	prune(p.Network.where.registry())
+	return lockEntry(p.Network.entry)
+}
+
+// serve starts a sidecar for a namespace that has none.
+func (p *Prepared) serve(e *entry, m *Member, sockets *inside.Sockets) (_ linux.Process, err error) {
+	audit, err := openAudit(m.ID, p.Network.where.Rootless)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer audit.Close()
+	control, err := e.listen()
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer control.Close()
+	filter, err := sidecarFilter(m.CacheDir)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	launched, err := m.Launch()
+	if err != nil {
+		return linux.Process{}, err
+	}
+	request := &serveRequest{
+		Container: m.ID, Policy: p.Policy, Filter: filter, NoTables: sockets.NoTables, Conf: *p.conf,
+	}
+	process, err := launched.serve(request, audit, control, m.Init, sockets.All)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	return process, e.save(&record{Sidecar: process, Container: m.ID, Policy: p.Policy})
+}
+
+// awaitEnd waits for the end of a sidecar that has no members any more.
+func awaitEnd(sidecar linux.Process) error {
+	pidfd, err := sidecar.Open()
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	const patience = 2_000 // milliseconds
+	ended, err := linux.PidfdWait(pidfd, patience)
+	if err == nil && !ended {
+		err = linux.PidfdSignal(pidfd, unix.SIGKILL)
+		if err == nil {
+			_, err = linux.PidfdWait(pidfd, patience)
+		}
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// Leave is called when a member has ended: it waits for the sidecar, so that its
+// audit is written, unless that serves others, and removes what is left of it.
+// entry is what [Member.Note] was told.
+func Leave(entry string, sidecar linux.Process) error {
+	if entry == "" {
+		return awaitEnd(sidecar)
+	}
+	e, err := lockExisting(entry)
+	if errors.Is(err, os.ErrNotExist) {
+		return awaitEnd(sidecar)
+	}
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if members, err := countMembers(e.dir); err == nil && members > 0 {
+		return nil
+	}
+	r, err := e.load()
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		r = &record{Sidecar: sidecar}
+	}
+	if err := awaitEnd(r.Sidecar); err != nil {
+		return err
+	}
+	return e.remove()
+}
+
+// Kept is what later verbs need of [Prepared] beside the policy.
+type Kept struct {
+	// ProxyEnv tells whether the environment names the proxy.
+	ProxyEnv bool `json:"proxyEnv,omitempty"`
+	// Nameservers are the engine's.
+	Nameservers []netip.Addr `json:"nameservers,omitempty"`
+}
+
+// Kept returns what is to be kept.
+func (p *Prepared) Kept() *Kept {
+	return &Kept{ProxyEnv: p.ProxyEnv, Nameservers: p.conf.Nameservers}
+}
+
+// Started makes sure that the wall stands when a container's program is about to
+// be started, and finds out who is on-link by then. init is the container's,
+// entry that of its namespace.
+func Started(init linux.Process, entry string, p *policy.Policy, k *Kept) error {
+	netNS, err := openNetNS(init.PID)
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	defer netNS.Close()
+	w := wall(p, k.Nameservers)
+	if w.Host, err = inside.Addresses(); err != nil {
+		return err
+	}
+	var peers []inside.Range
+	err = inside.Within(netNS, func() (err error) {
+		if err := inside.Recheck(w, true); err != nil {
+			return err
+		}
+		peers, err = inside.PeerRanges(w)
+		return err
+	})
+	if err != nil {
+		return networkError(err)
+	}
+	return ask(entry, kindPeers, peers, nil)
+}
+
+// Executed makes sure that the wall stands when a further program is about to be
+// started.
+func Executed(init linux.Process, p *policy.Policy, k *Kept) error {
+	netNS, err := openNetNS(init.PID)
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	defer netNS.Close()
+	return networkError(inside.Within(netNS, func() error { return inside.Recheck(wall(p, k.Nameservers), false) }))
+}
+
+// networkError says what an error is about, unless it says so itself.
+func networkError(err error) error {
+	if err == nil || errors.As(err, new(*sandbox.EnforcementError)) {
+		return err
+	}
+	return fmt.Errorf("network namespace: %w", err)
+}
+
+// join hands a member to the sidecar of a namespace.
+func join(e *entry, m *Member) error {
+	return ask(e.dir, kindJoin, m.ID, nil, m.Init)
+}
+
+// ask sends a request to the sidecar whose entry is given, with files, and
+// decodes the answer into answer, which may be nil.
+func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
+	conn, err := dialControl(entry)
+	if err != nil {
+		return fmt.Errorf("egress proxy: %w", err)
+	}
+	defer conn.Close()
+	if err := setPatience(conn); err != nil {
+		return err
+	}
+	sendErr := conn.Send(kind, body, files...)
+	if _, err := conn.Expect(kindDone, answer); err != nil {
+		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
+	}
+	return nil
+}
