@@ -49,7 +49,7 @@ type podmanCase struct {
 
 func podmanCases() []podmanCase {
 	var all []podmanCase
-	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases(), podmanWallCases()} {
+	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases(), podmanWallCases(), podmanLockedCases()} {
 		all = append(all, some...)
 	}
 	return all
