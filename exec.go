@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"eggrun/container"
 	"eggrun/spec"
@@ -70,6 +71,10 @@ func runExec(c *cli.Context) error {
 		options.Console, options.ConsoleOptional, options.ConsoleSize = terminal.attach, true, terminalSize()
 	}
 	defer terminal.restore()
+	where, err := egressWhere(c)
+	if err != nil {
+		return err
+	}
 	return withContainer(c, container.Open, func(ctr *container.Container) error {
 		if done, err := asRootOf(ctr, options.Preserve); done || err != nil {
 			return err
@@ -78,7 +83,7 @@ func runExec(c *cli.Context) error {
 			_, err := ctr.Exec(options)
 			return err
 		}
-		signals := container.NotifyAll()
+		signals, begun := container.NotifyAll(), time.Now()
 		process, err := ctr.Exec(options)
 		if err != nil {
 			return err
@@ -88,6 +93,10 @@ func runExec(c *cli.Context) error {
 			return err
 		}
 		terminal.finish()
+		terminal.restore()
+		if ctr.HasPolicy() && !byEngine(c) {
+			summarise(c.App.ErrWriter, c.Args().First(), where, begun)
+		}
 		if status != 0 {
 			return exitStatus(status)
 		}

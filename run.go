@@ -3,10 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"time"
 
 	"eggrun/container"
+	"eggrun/egress"
 	"eggrun/internal/state"
 
 	"github.com/containerd/console"
@@ -43,7 +46,11 @@ var runCommand = &cli.Command{
 				return err
 			}
 		}
-		return runForeground(options, c.Bool("keep"))
+		stderr := c.App.ErrWriter
+		if byEngine(c) {
+			stderr = io.Discard
+		}
+		return runForeground(options, c.Bool("keep"), stderr)
 	},
 }
 
@@ -73,8 +80,8 @@ func startNotifying(ctr *container.Container, options *container.CreateOptions) 
 	return notifier, nil
 }
 
-func runForeground(options *container.CreateOptions, keep bool) error {
-	signals := container.NotifyAll()
+func runForeground(options *container.CreateOptions, keep bool, stderr io.Writer) error {
+	signals, begun := container.NotifyAll(), time.Now()
 	terminal := &foregroundTerminal{}
 	if options.Console == nil {
 		options.Console = terminal.attach
@@ -90,6 +97,7 @@ func runForeground(options *container.CreateOptions, keep bool) error {
 	if err != nil {
 		return errors.Join(err, remove(ctr, true), ctr.Close())
 	}
+	hasPolicy := ctr.HasPolicy()
 	// A manager that can't be told is no reason to end what runs.
 	go func() { _ = notifier.Relay(os.Getpid()) }()
 	// Others may look at it, signal it and delete it while we wait.
@@ -106,6 +114,10 @@ func runForeground(options *container.CreateOptions, keep bool) error {
 		if err != nil {
 			return err
 		}
+	}
+	terminal.restore()
+	if hasPolicy {
+		summarise(stderr, options.ID, egress.Where{RuntimeRoot: options.RuntimeRoot, Rootless: options.Rootless}, begun)
 	}
 	if status != 0 {
 		return exitStatus(status)

@@ -145,7 +145,7 @@ func (x *execution) decide() error {
 func (x *execution) start() (linux.Process, error) {
 	var err error
 	if x.state.Walled {
-		if err := egress.Executed(x.state.Init, &x.base.Policy, x.base.Wall); err != nil {
+		if err := egress.Executed(x.state.Init, x.state.Network, &x.base.Policy, x.base.Wall); err != nil {
 			return linux.Process{}, err
 		}
 	}

@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"eggrun/policy"
 	"eggrun/sandbox"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -37,7 +39,17 @@ func (c *creation) lookAtNetwork(config *specs.Spec, own *policy.Policy) (*polic
 	if err != nil {
 		return nil, err
 	}
-	return c.network.Agree(own)
+	return c.network.Agree(own, c.asks(config))
+}
+
+// asks tells whether a container asks for a policy, or has at most what a file
+// gives to all.
+func (c *creation) asks(config *specs.Spec) bool {
+	c.asked = c.options.Asker.Profile != ""
+	for key := range config.Annotations {
+		c.asked = c.asked || policy.IsKey(key)
+	}
+	return c.asked
 }
 
 func (c *creation) where() egress.Where {
@@ -54,7 +66,7 @@ func (c *creation) prepareSidecar() error {
 	if !c.network.IsServed() {
 		c.launchSidecar()
 	}
-	return c.walled.WriteFiles()
+	return c.walled.MountFiles(c.plan)
 }
 
 func (c *creation) launchSidecar() {
@@ -90,6 +102,7 @@ func (c *creation) endLaunched() error {
 func (c *creation) member() *egress.Member {
 	return &egress.Member{
 		ID:       c.options.ID,
+		Asked:    c.asked,
 		Init:     c.child.Pidfd,
 		CacheDir: filepath.Join(c.options.RuntimeRoot, ".cache"),
 		Launch:   c.takeLaunched,
@@ -121,6 +134,7 @@ func (c *creation) takeSockets(message *syncsocket.Message) error {
 		return unexpected(message)
 	}
 	sockets := &inside.Sockets{NoTables: body.NoTables}
+	c.noTables = body.NoTables
 	for i, name := range body.Names {
 		sockets.All = append(sockets.All, inside.Socket{Name: name, File: message.Files[i]})
 	}
@@ -139,7 +153,33 @@ func (c *creation) noteSidecar(sidecar linux.Process, err error) error {
 	}
 	step()
 	c.state.Sidecar = sidecar
-	return c.dir.Save(c.state)
+	if err := c.dir.Save(c.state); err != nil {
+		return err
+	}
+	return c.startKiller()
+}
+
+// startKiller sees to it that the container ends with its sidecar, where the
+// policy says so, or where nothing but the sidecar sees that the namespace was
+// opened.
+func (c *creation) startKiller() error {
+	if !c.policy.KillOnProxyExit && !c.noTables {
+		return nil
+	}
+	var kill *os.File
+	if c.cgroup != nil && cgroups.IsCgroup2UnifiedMode() {
+		f, err := os.OpenFile(filepath.Join(c.cgroup.Path(""), "cgroup.kill"), os.O_WRONLY, 0)
+		if err == nil { // not before Linux 5.14, or not yet in its cgroup
+			defer f.Close()
+			kill = f
+		}
+	}
+	_, err := egress.StartKiller(c.state.Sidecar, c.child.Pidfd, kill, c.dir.Path())
+	if err != nil {
+		return fmt.Errorf("on-proxy-exit: %w", err)
+	}
+	step()
+	return nil
 }
 
 // recheckWall looks whether the wall stands when the program is about to start:

@@ -44,9 +44,6 @@ func Prepare(plan *spec.Plan, n *Network, pol *policy.Policy, stateDir string) (
 	p := &Prepared{Network: n, Policy: pol, conf: conf, confFile: filepath.Join(stateDir, "resolv.conf")}
 	if needsOwnConf(conf, n.Closed) {
 		p.confText = ownConf(conf, n.Closed)
-		if err := mountConf(plan, p.confFile); err != nil {
-			return nil, err
-		}
 	}
 	p.ProxyEnv = pol.ProxyEnv == policy.ProxyEnvOn || n.Closed && pol.ProxyEnv == policy.ProxyEnvAuto
 	if plan.Process != nil {
@@ -67,13 +64,17 @@ type Prepared struct {
 	confText, confFile string
 }
 
-// WriteFiles writes what the plan mounts, into the state dir, which is there by
-// now.
-func (p *Prepared) WriteFiles() error {
+// MountFiles writes eggrun's own files for the container into the state dir, which
+// is there by now, and mounts them. [Confine], which judges what others mount,
+// comes before.
+func (p *Prepared) MountFiles(plan *spec.Plan) error {
 	if p.confText == "" {
 		return nil
 	}
-	return os.WriteFile(p.confFile, []byte(p.confText), 0o644)
+	if err := os.WriteFile(p.confFile, []byte(p.confText), 0o644); err != nil {
+		return err
+	}
+	return mountConf(plan, p.confFile)
 }
 
 // isOwnNamespace tells whether path is this process's own namespace of a kind,

@@ -130,7 +130,7 @@ func TestPrepare(t *testing.T) {
 		plan := &spec.Plan{Rootfs: rootfs, Namespaces: network(""), Hostname: "web1", Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
 		asked := *pol
 		asked.ProxyEnv = tt.env
-		prepared, err := Prepare(plan, &Network{Closed: tt.closed}, &asked, "/state")
+		prepared, err := Prepare(plan, &Network{Closed: tt.closed}, &asked, rootfs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,8 +138,12 @@ func TestPrepare(t *testing.T) {
 			slices.Contains(plan.Process.Env, "NO_PROXY=localhost,127.0.0.1,web1") != tt.want || prepared.ProxyEnv != tt.want {
 			t.Errorf("%+v: port %d, environment %q", tt, plan.Config.ProxyPort, plan.Process.Env)
 		}
-		if prepared.confText != "nameserver 198.18.0.1\n" || len(plan.Mounts) != 1 || plan.Mounts[0].Source != "/state/resolv.conf" {
-			t.Errorf("%+v: resolv.conf %q, mounts %+v", tt, prepared.confText, plan.Mounts)
+		if err := prepared.MountFiles(plan); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(rootfs + "/resolv.conf")
+		if err != nil || string(text) != "nameserver 198.18.0.1\n" || len(plan.Mounts) != 1 || plan.Mounts[0].Source != rootfs+"/resolv.conf" {
+			t.Errorf("%+v: resolv.conf %q (%v), mounts %+v", tt, text, err, plan.Mounts)
 		}
 	}
 	if _, err := Prepare(&spec.Plan{Rootfs: rootfs, Namespaces: network("")}, &Network{Closed: true}, pol, "/state"); err != nil {

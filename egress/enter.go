@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"eggrun/egress/inside"
 	"eggrun/internal/linux"
@@ -18,6 +19,9 @@ import (
 // Member is a container that is to be behind the wall.
 type Member struct {
 	ID string
+	// Asked tells whether it asked for its policy, which it has from a file
+	// otherwise.
+	Asked bool
 	// Init is a pidfd of its first process.
 	Init *os.File
 	// CacheDir is where the sidecar's filter is kept, see
@@ -68,13 +72,9 @@ func (p *Prepared) Enter(m *Member) (linux.Process, error) {
 		return linux.Process{}, err
 	}
 	if r != nil && r.Sidecar.Alive() {
-		// Somebody may have come first since the namespace was looked at.
-		p.Network.policy, p.Network.container = r.Policy, r.Container
-		if _, err := p.Network.Agree(p.Policy); err != nil {
-			return linux.Process{}, err
-		}
-		if err := join(e, m); err == nil {
-			return r.Sidecar, linkAudit(m.ID, r.Container, p.Network.where.Rootless)
+		err := p.join(e, r, m)
+		if err == nil || !errors.Is(err, errControl) {
+			return r.Sidecar, err
 		}
 		// Its last member has just ended, and with it its sockets.
 		if err := awaitEnd(r.Sidecar); err != nil {
@@ -146,7 +146,7 @@ func (p *Prepared) serve(e *entry, m *Member, sockets *inside.Sockets) (_ linux.
 	if err != nil {
 		return linux.Process{}, err
 	}
-	return process, e.save(&record{Sidecar: process, Container: m.ID, Policy: p.Policy})
+	return process, e.save(&record{Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked})
 }
 
 // awaitEnd waits for the end of a sidecar that has no members any more.
@@ -220,7 +220,11 @@ func (p *Prepared) Kept() *Kept {
 // Started makes sure that the wall stands when a container's program is about to
 // be started, and finds out who is on-link by then. init is the container's,
 // entry that of its namespace.
-func Started(init linux.Process, entry string, p *policy.Policy, k *Kept) error {
+func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) error {
+	p, err := currentPolicy(entry, own)
+	if err != nil {
+		return err
+	}
 	netNS, err := openNetNS(init.PID)
 	if err != nil {
 		return fmt.Errorf("network namespace: %w", err)
@@ -246,13 +250,27 @@ func Started(init linux.Process, entry string, p *policy.Policy, k *Kept) error 
 
 // Executed makes sure that the wall stands when a further program is about to be
 // started.
-func Executed(init linux.Process, p *policy.Policy, k *Kept) error {
+func Executed(init linux.Process, entry string, own *policy.Policy, k *Kept) error {
+	p, err := currentPolicy(entry, own)
+	if err != nil {
+		return err
+	}
 	netNS, err := openNetNS(init.PID)
 	if err != nil {
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	defer netNS.Close()
 	return networkError(inside.Within(netNS, func() error { return inside.Recheck(wall(p, k.Nameservers), false) }))
+}
+
+// currentPolicy returns the policy of a namespace, which may have been replaced
+// since a member's own was kept.
+func currentPolicy(entry string, own *policy.Policy) (*policy.Policy, error) {
+	r, err := loadRecord(entry)
+	if err != nil || r == nil {
+		return own, err
+	}
+	return r.Policy, nil
 }
 
 // networkError says what an error is about, unless it says so itself.
@@ -263,17 +281,74 @@ func networkError(err error) error {
 	return fmt.Errorf("network namespace: %w", err)
 }
 
-// join hands a member to the sidecar of a namespace.
-func join(e *entry, m *Member) error {
-	return ask(e.dir, kindJoin, m.ID, nil, m.Init)
+// join makes m one of those whom the sidecar of r serves. The error is
+// [errControl] where that has ended.
+func (p *Prepared) join(e *entry, r *record, m *Member) error {
+	// Somebody may have come first since the namespace was looked at.
+	p.Network.policy, p.Network.asked, p.Network.container = r.Policy, r.Asked, r.Container
+	agreed, err := p.Network.Agree(p.Policy, m.Asked)
+	if err != nil {
+		return err
+	}
+	if err := ask(e.dir, kindJoin, m.ID, nil, m.Init); err != nil {
+		return err
+	}
+	if m.Asked && !r.Asked {
+		if err := replace(e, r, agreed); err != nil {
+			return err
+		}
+	}
+	return linkAudit(m.ID, r.Container, p.Network.where.Rootless)
 }
+
+// replace puts another policy in the place of that of a namespace.
+func replace(e *entry, r *record, p *policy.Policy) error {
+	if !slices.Equal(sorted(r.Policy.LocalPorts), sorted(p.LocalPorts)) || r.Policy.Transparent != p.Transparent {
+		return errors.New("policy: local-ports and transparent can't change while the network namespace is in use; stop its containers first")
+	}
+	if err := ask(e.dir, kindReload, p, nil); err != nil {
+		return err
+	}
+	r.Policy, r.Asked = p, true
+	return e.save(r)
+}
+
+// Reload puts another policy in the place of that of the namespace with an entry,
+// at once for whatever is decided from then on.
+func Reload(entry string, p *policy.Policy) error {
+	e, err := lockExisting(entry)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	r, err := e.load()
+	if err != nil {
+		return err
+	}
+	if r == nil || !r.Sidecar.Alive() {
+		return fmt.Errorf("egress proxy: %w", errControl)
+	}
+	if fixed(r.Policy) != fixed(p) {
+		return errors.New("policy: peers, inbound, deny, deny-write, sockets and allow-fds don't change in a container that exists; create it anew")
+	}
+	return replace(e, r, p)
+}
+
+// fixed is what of a policy was put into the namespace, or into the container,
+// when that was created.
+func fixed(p *policy.Policy) string {
+	return fmt.Sprint(p.Peers, p.Inbound, p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
+}
+
+// errControl says that a sidecar doesn't answer.
+var errControl = errors.New("the sidecar has ended")
 
 // ask sends a request to the sidecar whose entry is given, with files, and
 // decodes the answer into answer, which may be nil.
 func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
 	conn, err := dialControl(entry)
 	if err != nil {
-		return fmt.Errorf("egress proxy: %w", err)
+		return fmt.Errorf("egress proxy: %w: %w", errControl, err)
 	}
 	defer conn.Close()
 	if err := setPatience(conn); err != nil {

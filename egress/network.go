@@ -21,8 +21,10 @@ type Network struct {
 	file *os.File
 	// entry is the directory in the registry, "" until the namespace is made.
 	entry string
-	// policy is that of its members, nil where none has one.
+	// policy is that of its members, nil where none has one; asked tells whether
+	// one of them asked for it, or the administrator's file gave it to all.
 	policy *policy.Policy
+	asked  bool
 	// container is the member whose audit the sidecar writes.
 	container string
 	where     Where
@@ -70,7 +72,7 @@ func HasAny(where Where) bool {
 func (n *Network) lookUp() error {
 	r, err := loadRecord(n.entry)
 	if err == nil && r != nil && r.Sidecar.Alive() {
-		n.policy, n.container = r.Policy, r.Container
+		n.policy, n.asked, n.container = r.Policy, r.Asked, r.Container
 	}
 	return err
 }
@@ -82,15 +84,16 @@ func (n *Network) Close() {
 	}
 }
 
-// Agree returns the policy of a container that asks for own, nil for nothing.
-// One namespace has one policy: what would be refused to one member another one
-// would fetch for it. Who asks for nothing takes what the others have.
-func (n *Network) Agree(own *policy.Policy) (*policy.Policy, error) {
-	if n.policy == nil || own == nil {
-		if own == nil {
-			own = n.policy
-		}
+// Agree returns the policy of a container that would have own by itself, nil for
+// none; asked tells whether it asked for that. One namespace has one policy: what
+// would be refused to one member another one would fetch for it. Who asks for
+// nothing takes what the others have, and the first one that asks sets it.
+func (n *Network) Agree(own *policy.Policy, asked bool) (*policy.Policy, error) {
+	switch {
+	case n.policy == nil || asked && !n.asked:
 		return own, nil
+	case !asked:
+		return n.policy, nil
 	}
 	theirs, ours := rules(n.policy), rules(own)
 	if !slices.Equal(theirs, ours) {

@@ -53,6 +53,8 @@ type record struct {
 	// Container is the member whose audit it writes.
 	Container string         `json:"container"`
 	Policy    *policy.Policy `json:"policy"`
+	// Asked is that of [Member].
+	Asked bool `json:"asked,omitempty"`
 }
 
 const recordFile, controlName = "sidecar.json", "control"

@@ -89,7 +89,7 @@ func ownConf(conf *resolver.Conf, closed bool) string {
 // image has none and can't get one it stays as it is: libc then asks 127.0.0.1.
 func mountConf(plan *spec.Plan, file string) error {
 	if m := confMount(plan); m != nil {
-		m.Source, m.IDMap, m.Recursive = file, nil, false
+		m.Source, m.IDMap, m.Recursive, m.Checked = file, nil, false, nil
 		return nil
 	}
 	ok, err := canMountConf(plan.Rootfs)

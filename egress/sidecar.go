@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +30,9 @@ func Sidecar(args []string) error {
 	if len(args) > 0 && args[0] == cageFlag {
 		return cage(args[1:])
 	}
+	if len(args) > 0 && args[0] == killFlag {
+		return killer(args[1:])
+	}
 	control := syncsocket.New(os.NewFile(controlFD, "sidecar control"))
 	defer control.Close()
 	s, err := prepare(control)
@@ -46,6 +48,7 @@ func Sidecar(args []string) error {
 	// after which clients are to be refused and not kept waiting.
 	err = <-s.ended
 	s.resolver.Close()
+	s.writing.Wait()
 	return errors.Join(err, s.proxy.Close())
 }
 
@@ -55,9 +58,13 @@ type sidecar struct {
 	proxy     *proxy.DomainProxy
 	resolver  *resolver.Server
 	audit     *auditFile
+	writing   sync.WaitGroup // one for each line of denied
 	control   net.Listener
 	fronts    []func() error
-	ended     chan error
+	// noTables is set where nothing but the lack of an interface closes the
+	// namespace.
+	noTables bool
+	ended    chan error
 
 	mu      sync.Mutex
 	policy  *policy.Policy
@@ -88,6 +95,7 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 		container: request.Container,
 		policy:    request.Policy,
 		conf:      request.Conf,
+		noTables:  request.NoTables,
 		ended:     make(chan error, 1),
 		members:   make(map[*os.File]string),
 	}
@@ -144,7 +152,13 @@ func (s *sidecar) addFront(name string, socket *os.File) error {
 		if err != nil {
 			return err
 		}
-		serve = func(l net.Listener) error { return serveLocal(l, uint16(number)) }
+		serve = func(l net.Listener) error { return s.proxy.ServeLocal(l, uint16(number)) }
+	case name == inside.Links && s.noTables:
+		links, err := pollable(socket)
+		if err == nil {
+			s.fronts = append(s.fronts, func() error { return awaitLink(links) })
+		}
+		return err
 	default:
 		return nil // nobody connects to the others
 	}
@@ -153,6 +167,15 @@ func (s *sidecar) addFront(name string, socket *os.File) error {
 		s.fronts = append(s.fronts, func() error { return serve(listener) })
 	}
 	return err
+}
+
+// awaitLink waits until an interface appears, or changes. The sidecar ends with
+// it, and the killer with the container.
+func awaitLink(links *os.File) error {
+	if _, err := links.Read(make([]byte, 64<<10)); err != nil {
+		return err
+	}
+	return errors.New("an interface has appeared in the network namespace")
 }
 
 func listenerOf(f *os.File) (net.Listener, error) {
@@ -318,49 +341,6 @@ func (s *sidecar) denied(name string, qtype dnsmessage.Type) {
 	})
 	if err == nil {
 		// A client waits; the resolver tells us a hundred names a minute.
-		go func() { _, _ = s.audit.Write(append(line, '\n')) }()
+		s.writing.Go(func() { _, _ = s.audit.Write(append(line, '\n')) })
 	}
-}
-
-// serveLocal passes connections on to a port of the host's 127.0.0.1.
-func serveLocal(l net.Listener, port uint16) error {
-	target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
-	places := make(chan struct{}, 1024)
-	for {
-		client, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		select {
-		case places <- struct{}{}:
-		default:
-			client.Close()
-			continue
-		}
-		go func() {
-			defer func() { <-places }()
-			passOn(client, target)
-		}()
-	}
-}
-
-func passOn(client net.Conn, target string) {
-	defer client.Close()
-	host, err := net.DialTimeout("tcp", target, 10*time.Second)
-	if err != nil {
-		// As if nobody listened: a reset.
-		_ = client.(*net.TCPConn).SetLinger(0)
-		return
-	}
-	defer host.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = host.(*net.TCPConn).ReadFrom(client)
-		_ = host.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = client.(*net.TCPConn).ReadFrom(host)
-	_ = client.(*net.TCPConn).CloseWrite()
-	<-done
-	runtime.KeepAlive(host)
 }

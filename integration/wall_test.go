@@ -166,7 +166,7 @@ func watched(p process) []int {
 
 func isSidecar(p process) bool {
 	fields := strings.Fields(p.cmdline)
-	return len(fields) > 1 && fields[1] == "sidecar"
+	return len(fields) > 1 && fields[1] == "sidecar" && !slices.Contains(fields, "--kill")
 }
 
 func (l *lab) oneSidecar(c *container) process {

@@ -68,6 +68,25 @@ func TestSidecarKilled(t *testing.T) {
 	l.wantSilent(l.call("delete", "--force", c.id))
 }
 
+// TestOnProxyExit needs a container to end with its sidecar where the policy says
+// so, and to stay otherwise.
+func TestOnProxyExit(t *testing.T) {
+	l := newLab(t, eggrunOnly(t))
+	for choice, ends := range map[string]bool{"deny": false, "kill": true} {
+		c := l.runDetached(domains(allowedName), annotate("eggrun.on-proxy-exit", choice), sh("echo up; exec sleep 1000"))
+		c.wantOutput("up\n")
+		if err := unix.Kill(l.oneSidecar(c).pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if ends {
+			equal(t, "exit status", c.wait(), 128+int(unix.SIGKILL))
+		} else {
+			contains(t, "still there", l.call("exec", c.id, "echo", "alive").stdout, "alive")
+		}
+		l.wantSilent(l.call("delete", "--force", c.id))
+	}
+}
+
 // lockedNetwork is a network namespace with an interface, whose other end is in
 // a namespace with a server on every port that a test asks for.
 func (l *lab) lockedNetwork() edit {

@@ -11,6 +11,12 @@ import (
 // keyPrefix begins every annotation that is meant for eggrun.
 const keyPrefix = "eggrun."
 
+// IsKey tells whether an annotation is meant for eggrun, in whatever case it is
+// written.
+func IsKey(annotation string) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(annotation)), keyPrefix)
+}
+
 // KeyDomains is the annotation that lists what a container may reach, its
 // entries separated by white space or commas.
 const KeyDomains = keyPrefix + keyDomains
@@ -43,7 +49,7 @@ type request struct {
 func parseAnnotations(annotations map[string]string) (*request, error) {
 	var r *request
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(name)), keyPrefix) {
+		if !IsKey(name) {
 			continue
 		}
 		if r == nil {
