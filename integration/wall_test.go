@@ -197,6 +197,7 @@ func TestSidecar(t *testing.T) {
 	}
 	equal(t, "working directory", procLink(t, sidecar.pid, "cwd"), "/")
 	equal(t, "environment", strings.Trim(procFile(t, sidecar.pid, "environ"), "\x00"), "")
+	// Its root has no /dev any more.
 	for fd, target := range descriptors(t, sidecar.pid) {
 		if strings.HasPrefix(target, l.dir) || fd <= 2 && target != "/null" {
 			t.Errorf("descriptor %d of the sidecar: %s", fd, target)
