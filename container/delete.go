@@ -41,11 +41,7 @@ func (c *Container) destroy() error {
 	if c.state.Ready && c.isPaused() {
 		errs = append(errs, c.thaw())
 	}
-	errs = append(errs, killAndWait(c.state.Init))
-	if c.state.Init.PID != 0 {
-		// Where it is our child: a zombie keeps systemd from ending its scope.
-		_, _ = unix.Wait4(c.state.Init.PID, nil, unix.WNOHANG, nil)
-	}
+	errs = append(errs, c.endInit())
 	step()
 	errs = append(errs, c.removeCgroup(), removeRdt(c.state.Resctrl))
 	step()
@@ -57,6 +53,19 @@ func (c *Container) destroy() error {
 		return err
 	}
 	return c.dir.Remove()
+}
+
+// endInit kills init and, where it is a child of this process, reaps it: a zombie
+// keeps systemd from ending its scope.
+func (c *Container) endInit() error {
+	if err := killAndWait(c.state.Init); err != nil || c.state.Init.PID == 0 {
+		return err
+	}
+	for {
+		if _, err := unix.Wait4(c.state.Init.PID, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return nil
+		}
+	}
 }
 
 // removeCgroup ends what outlived init and removes the container's cgroup.

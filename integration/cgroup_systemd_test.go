@@ -27,7 +27,7 @@ func systemdLab(t *testing.T) *lab {
 // property is what systemd says of a unit.
 func (l *lab) property(unit, name string) string {
 	l.t.Helper()
-	return strings.TrimSpace(l.helper("systemctl", "show", "--property", name, "--value", unit))
+	return strings.TrimSpace(l.helper("systemctl", "show", "--property", name, "--value", "--", unit))
 }
 
 // TestSystemdScope: a container is a scope below the slice that linux.cgroupsPath
