@@ -136,6 +136,9 @@ func TestEventsOOM(t *testing.T) {
 			"init":  "exec dd if=/dev/zero of=/dev/null bs=64M count=1",
 			"child": "dd if=/dev/zero of=/dev/null bs=64M count=1; exec sleep 1000",
 		} {
+			if name == "init" && suite.cgroups.manager == systemd && isCgroup2() {
+				continue // systemd removes the scope, and with it the count, at once
+			}
 			c := l.create(sh(script), func(spec *specs.Spec) {
 				limit := int64(20 << 20)
 				spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: &limit, Swap: &limit}

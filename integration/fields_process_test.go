@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -28,6 +29,17 @@ func schedAttr(t *testing.T, pid int) string {
 		attr.Policy, attr.Flags, attr.Nice, attr.Priority, attr.Runtime, attr.Deadline, attr.Period)
 }
 
+// realTime tells whether a process in the suite's cgroup may have a real-time
+// policy. Its thread is thrown away.
+func realTime() error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		result <- unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	}()
+	return <-result
+}
+
 func TestFieldScheduler(t *testing.T) {
 	t.Parallel()
 	rt := eggrunOnly(t) // the field came with runc 1.2
@@ -46,6 +58,9 @@ func TestFieldScheduler(t *testing.T) {
 		{"deadline", specs.Scheduler{Policy: specs.SchedDeadline, Runtime: 5 * ms, Deadline: 50 * ms, Period: 100 * ms}, "policy 6 flags 0x0 nice 0 priority 0 deadline 5000000/50000000/100000000"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if test.from.Policy == specs.SchedFIFO || test.from.Policy == specs.SchedRR {
+				need(t, "a cgroup with real-time budget", realTime)
+			}
 			l := newLab(t, rt)
 			c := l.createWith(invocation{globals: l.ownCgroup()}, args("/bin/sleep", "1000"), asUser(1000, 1000), func(spec *specs.Spec) {
 				spec.Process.Scheduler = &test.from

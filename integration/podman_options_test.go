@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -135,7 +136,11 @@ func podmanLimitCases() []podmanCase {
 		}},
 		{name: "memory", needs: "limits", need: controllers("cpu", "memory", "pids"), run: func(t *testing.T, p *podman) {
 			id := p.detach("--memory", "64m", "--cpus", "0.5", "--pids-limit", "50", image, "sleep", "1000")
-			cgroup := suite.cgroups.ofPodman(id)
+			pid, err := strconv.Atoi(p.ok("inspect", "--format", "{{.State.Pid}}", id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cgroup := cgroupOf(t, pid, "memory")
 			equal(t, "memory", cgroupFile(t, cgroup, "memory", "memory.limit_in_bytes", "memory.max"), "67108864")
 			equal(t, "pids", cgroupFile(t, cgroup, "pids", "pids.max", "pids.max"), "50")
 			quota := cgroupFile(t, cgroup, "cpu", "cpu.cfs_quota_us", "cpu.max")

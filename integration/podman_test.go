@@ -74,7 +74,9 @@ func newPodmanStore(t *testing.T, user *rootlessUser) *podmanStore {
 	s := &podmanStore{dir: dir, run: filepath.Join("/run", filepath.Base(dir)), user: user}
 	manager := suite.cgroups.manager
 	if user != nil {
-		s.run, manager = filepath.Join(dir, "run"), user.manager
+		// podman 4 wants a short one.
+		s.run, manager = filepath.Join(user.runDir, filepath.Base(dir)), user.manager
+		t.Cleanup(func() { _ = os.RemoveAll(s.run) })
 	}
 	s.config = filepath.Join(s.dir, "containers.conf")
 	runtimes, names := "", ""

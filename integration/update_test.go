@@ -86,11 +86,12 @@ func TestUpdate(t *testing.T) {
 		c.update("--cpu-quota", "100000")
 		c.wantLimit(cpuQuota, "100000", "100000 200000")
 		c.wantLimit(cpuPeriod, "200000", "100000 200000")
-		c.update("--cpu-period", "300000")
-		c.wantLimit(cpuQuota, "100000", "100000 300000")
-		c.wantLimit(cpuPeriod, "300000", "100000 300000")
+		// systemd knows whole percents only.
+		c.update("--cpu-period", "400000")
+		c.wantLimit(cpuQuota, "100000", "100000 400000")
+		c.wantLimit(cpuPeriod, "400000", "100000 400000")
 		c.update("--cpu-quota", "-1")
-		c.wantLimit(cpuQuota, "-1", "max 300000")
+		c.wantLimit(cpuQuota, "-1", "max 400000")
 		c.update("--cpuset-cpus", "0")
 		c.wantLimit(cpuSet, "0", "")
 		c.wantLimit(pidsLimit, "max", "")
@@ -233,7 +234,7 @@ func TestUpdateFlagsAfterID(t *testing.T) {
 // TestUpdateRdt: on a machine that has no resctrl file system.
 func TestUpdateRdt(t *testing.T) {
 	t.Parallel()
-	needControllers(t, "pids")
+	needControllers(t, "cpu", "memory", "pids")
 	l := newLab(t, eggrunOnly(t))
 	need(t, "no resctrl file system, whose classes would be the machine's", func() error {
 		for _, mount := range mounts() {
@@ -243,10 +244,10 @@ func TestUpdateRdt(t *testing.T) {
 		}
 		return nil
 	})
-	c := l.create(sh("exec sleep 1000"))
+	c := l.create(sh("exec sleep 1000"), limited)
 	for _, flag := range []string{"--l3-cache-schema=L3:0=f", "--mem-bw-schema=MB:0=20"} {
 		l.wantFail(l.call("update", "--pids-limit", "50", flag, c.id), "no resctrl file system is mounted")
 	}
-	c.wantLimit(pidsLimit, "max", "")
+	c.wantLimit(pidsLimit, "77", "")
 	c.delete()
 }
