@@ -38,7 +38,9 @@ func (c *Container) Delete(force bool) (warnings []error, err error) {
 // got done.
 func (c *Container) destroy() error {
 	var errs []error
-	if c.state.Ready && c.isPaused() {
+	// Of a create that was killed, too: package cgroups freezes a cgroup of v1
+	// while systemd changes its device rules.
+	if c.isPaused() {
 		errs = append(errs, c.thaw())
 	}
 	errs = append(errs, c.endInit())
@@ -74,13 +76,23 @@ func (c *Container) removeCgroup() error {
 	if err != nil || m == nil {
 		return err
 	}
-	if err := c.killAll(unix.SIGKILL); err != nil {
-		return err
-	}
-	// A killed process leaves its cgroup a moment after it can be seen dead.
+	// A killed process leaves its cgroup a moment after it can be seen dead. A
+	// scope that is stopped with one in it waits for systemd's notice of its end,
+	// which with v1 may never come.
 	deadline := time.Now().Add(10 * time.Second)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		err := m.Destroy()
+		if err := c.killAll(unix.SIGKILL); err != nil {
+			return err
+		}
+		pids, err := allPids(m)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			err = m.Destroy()
+		} else {
+			err = fmt.Errorf("process %d: still in it 10 s after SIGKILL", pids[0])
+		}
 		if err == nil {
 			return nil
 		}
@@ -88,9 +100,6 @@ func (c *Container) removeCgroup() error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 		time.Sleep(pause)
-		if err := c.killAll(unix.SIGKILL); err != nil {
-			return err
-		}
 	}
 }
 

@@ -110,8 +110,10 @@ func cgroupFolders(path string) []string {
 	hierarchies, _ := filepath.Glob(cgroupRoot + "/*")
 	folders := make([]string, 0, len(hierarchies))
 	for _, hierarchy := range hierarchies {
-		// cpu,cpuacct is reachable by links of either name too.
-		if info, err := os.Lstat(hierarchy); err == nil && info.IsDir() {
+		// cpu,cpuacct is reachable by links of either name too, and systemd makes
+		// a directory of that name that is none.
+		_, procsErr := os.Stat(filepath.Join(hierarchy, "cgroup.procs"))
+		if info, err := os.Lstat(hierarchy); err == nil && info.IsDir() && procsErr == nil {
 			folders = append(folders, filepath.Join(hierarchy, path))
 		}
 	}

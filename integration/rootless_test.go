@@ -63,6 +63,9 @@ var notForUsers = map[string]string{
 	"user namespace": "asks for ids of the host that are not the user's",
 }
 
+// notOnV1 are cases for which podman wants cgroups that users do not have with v1.
+var notOnV1 = []string{"memory", "stats", "stats with a limit", "update", "out of memory", "pause", "remove paused", "commit", "copy while it runs"}
+
 // TestRootlessPodman has a normal user do what [TestPodman] has root do, with
 // either cgroup manager, and what only such a user asks for.
 func TestRootlessPodman(t *testing.T) {
@@ -80,7 +83,7 @@ func TestRootlessPodman(t *testing.T) {
 			})
 			t.Run("cases", func(t *testing.T) {
 				for _, tt := range slices.Concat(podmanCases(), rootlessCases()) {
-					if _, ok := notForUsers[tt.name]; ok {
+					if _, ok := notForUsers[tt.name]; ok || !isCgroup2() && slices.Contains(notOnV1, tt.name) {
 						continue
 					}
 					t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +127,7 @@ func rootlessCases() []podmanCase {
 			if !p.rt.isEggrun() {
 				return
 			}
-			const script = "env | grep -c -i ^https_proxy; wget -q -O - -T 5 http://refused.test/ 2>&1 | head -n 1; ip -o link | wc -l"
+			const script = "env | grep -c -i ^https_proxy; wget -O - -T 5 http://refused.test/ 2>&1; ip -o link | wc -l"
 			got := p.output(script, "--annotation", "eggrun.domains=allowed.test")
 			contains(t, "refusal", got, "403")
 			equal(t, "without", p.output("env | grep -c -i https_proxy || true"), "0")
