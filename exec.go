@@ -114,6 +114,7 @@ func execOptions(c *cli.Context) (*container.ExecOptions, error) {
 		PIDFile:      c.String("pid-file"),
 		PreserveFDs:  count,
 		Preserve:     preserve,
+		Reads:        descriptorsOf(c.String("process")),
 		IgnorePaused: c.Bool("ignore-paused"),
 	}
 	if o.SubCgroups, err = subCgroups(c.StringSlice("cgroup")); err != nil {
@@ -159,6 +160,18 @@ func execProcess(c *cli.Context, base *specs.Process) (*specs.Process, error) {
 	return base, setUser(&base.User, c.String("user"), c.StringSlice("additional-gids"))
 }
 
+// descriptorsOf returns the number of the open descriptor that a path stands for,
+// as of a shell's <(...), if it does.
+func descriptorsOf(path string) []int {
+	for _, dir := range []string{"/dev/fd/", "/proc/self/fd/"} {
+		number, isFD := strings.CutPrefix(path, dir)
+		if fd, err := strconv.Atoi(number); isFD && err == nil && fd > 2 {
+			return []int{fd}
+		}
+	}
+	return nil
+}
+
 func readProcess(path string) (*specs.Process, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -186,6 +199,11 @@ func addCapabilities(p *specs.Process, names []string) {
 	sets.Bounding = append(sets.Bounding, names...)
 	sets.Effective = append(sets.Effective, names...)
 	sets.Permitted = append(sets.Permitted, names...)
+	// Ambient needs inheritable, so these take effect only where config.json
+	// has the same names there.
+	if sets.Inheritable != nil {
+		sets.Ambient = append(sets.Ambient, names...)
+	}
 }
 
 // setUser takes UID or UID:GID, in decimal and to the last character: a half

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,8 +109,11 @@ func TestAddCapabilities(t *testing.T) {
 		{"nothing to nothing", nil, nil, nil},
 		{"nothing", some(), nil, some()},
 		{"to nothing", nil, []string{"X"}, &specs.LinuxCapabilities{Bounding: []string{"X"}, Effective: []string{"X"}, Permitted: []string{"X"}}},
-		{"not inheritable, not ambient", some(), []string{"X", "Y"}, &specs.LinuxCapabilities{
-			Bounding: []string{"A", "X", "Y"}, Effective: []string{"B", "X", "Y"}, Inheritable: []string{"C"}, Permitted: []string{"D", "X", "Y"}, Ambient: []string{"E"},
+		{"never inheritable", some(), []string{"X", "Y"}, &specs.LinuxCapabilities{
+			Bounding: []string{"A", "X", "Y"}, Effective: []string{"B", "X", "Y"}, Inheritable: []string{"C"}, Permitted: []string{"D", "X", "Y"}, Ambient: []string{"E", "X", "Y"},
+		}},
+		{"not ambient", &specs.LinuxCapabilities{Ambient: []string{"E"}}, []string{"X"}, &specs.LinuxCapabilities{
+			Bounding: []string{"X"}, Effective: []string{"X"}, Permitted: []string{"X"}, Ambient: []string{"E"},
 		}},
 	} {
 		p := &specs.Process{Capabilities: tt.before}
@@ -218,5 +222,16 @@ func TestExecFailures(t *testing.T) {
 	err := newApp(&errorLog{}).Run([]string{"eggrun", "--root", root, "state", "none"})
 	if err == nil || errors.As(err, new(execFailure)) {
 		t.Errorf("state: %v, want an error that is no failure of exec", err)
+	}
+}
+
+func TestDescriptorsOf(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][]int{
+		"/dev/fd/63": {63}, "/proc/self/fd/3": {3}, "/dev/fd/2": nil, "/dev/fd/x": nil, "/dev/fd/": nil, "process.json": nil, "63": nil,
+	} {
+		if got := descriptorsOf(path); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
 	}
 }

@@ -163,7 +163,7 @@ func checkFresh(m cgroups.Manager) error {
 	}
 	// With v1 it may be there in the freezer's hierarchy alone.
 	if frozen, err := m.GetFreezerState(); err == nil && frozen == cgroups.Frozen {
-		return fmt.Errorf("cgroup %q: frozen; thaw it first", m.Path("freezer"))
+		return fmt.Errorf("cgroup %q: container's cgroup unexpectedly frozen; thaw it first", m.Path("freezer"))
 	}
 	if !m.Exists() {
 		return nil
@@ -173,7 +173,7 @@ func checkFresh(m cgroups.Manager) error {
 		return err
 	}
 	if len(pids) > 0 {
-		return fmt.Errorf("cgroup %q: not empty, %d processes in it; choose another linux.cgroupsPath", m.Path(""), len(pids))
+		return fmt.Errorf("cgroup %q: container's cgroup is not empty, %d processes in it; choose another linux.cgroupsPath", m.Path(""), len(pids))
 	}
 	return nil
 }

@@ -183,9 +183,9 @@ func TestCheckFresh(t *testing.T) {
 	}{
 		{"new", &fakeCgroup{}, "<nil>"},
 		{"empty", &fakeCgroup{is: true}, "<nil>"},
-		{"in use", &fakeCgroup{is: true, pids: []int{1, 2}}, `cgroup "/cgroup": not empty, 2 processes in it; choose another linux.cgroupsPath`},
-		{"frozen", &fakeCgroup{is: true, frozen: true}, `cgroup "/cgroup": frozen; thaw it first`},
-		{"frozen in a hierarchy of its own", &fakeCgroup{frozen: true}, `cgroup "/cgroup": frozen; thaw it first`},
+		{"in use", &fakeCgroup{is: true, pids: []int{1, 2}}, `cgroup "/cgroup": container's cgroup is not empty, 2 processes in it; choose another linux.cgroupsPath`},
+		{"frozen", &fakeCgroup{is: true, frozen: true}, `cgroup "/cgroup": container's cgroup unexpectedly frozen; thaw it first`},
+		{"frozen in a hierarchy of its own", &fakeCgroup{frozen: true}, `cgroup "/cgroup": container's cgroup unexpectedly frozen; thaw it first`},
 	} {
 		if err := checkFresh(tt.m); fmt.Sprint(err) != tt.want {
 			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"eggrun/egress"
 	"eggrun/internal/linux"
@@ -54,6 +56,8 @@ type ExecOptions struct {
 	// PreserveFDs and Preserve are as in [CreateOptions].
 	PreserveFDs int
 	Preserve    []int
+	// Reads are descriptors of the caller's that Process reads from.
+	Reads []int
 	// Console receives the master of the program's terminal; nil where there
 	// is nobody to take it. The callee closes it.
 	Console func(master *os.File) error
@@ -86,11 +90,11 @@ func (c *Container) Exec(options *ExecOptions) (linux.Process, error) {
 	case status == specs.StateStopped:
 		return linux.Process{}, errors.New("container not running")
 	case status == Paused && !options.IgnorePaused:
-		return linux.Process{}, errors.New("container is paused; resume it or use --ignore-paused")
+		return linux.Process{}, errors.New("cannot exec in a paused container; resume it or use --ignore-paused")
 	case status == specs.StateCreating:
 		return linux.Process{}, c.wrongState("running")
 	}
-	if err := linux.RunSealed(c.dir.Path(), ownVariables, options.Preserve); err != nil {
+	if err := linux.RunSealed(c.dir.Path(), ownVariables, slices.Concat(options.Preserve, options.Reads)); err != nil {
 		return linux.Process{}, err
 	}
 	x := &execution{Container: c, options: options}
@@ -214,7 +218,20 @@ func (x *execution) place() error {
 	if err := joinExisting(x.state, x.child.PID, x.options.SubCgroups); err != nil {
 		return err
 	}
+	if affinity.Initial == "" && affinity.Final == "" {
+		resetAffinity(x.child.PID)
+	}
 	return setAffinity(x.child.PID, "final", affinity.Final)
+}
+
+// resetAffinity lets the first thread of a process run on every CPU that its
+// cgroup allows: those on which the caller runs are not the container's. Where
+// it may not, it runs on them.
+func resetAffinity(pid int) {
+	const maxCPUs = 8192 // CONFIG_NR_CPUS at most
+	all := unix.NewCPUSet(maxCPUs)
+	all.Fill()
+	_ = unix.SchedSetaffinityDynamic(pid, all)
 }
 
 // setAffinity lets the first thread of a process, which becomes the program, run
@@ -308,7 +325,7 @@ func joinSubCgroups(m cgroups.Manager, pid int, sub map[string]string) error {
 	}
 	for _, dir := range dirs {
 		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
-			return fmt.Errorf("option --cgroup: %w", err)
+			return fmt.Errorf("option --cgroup: adding pid %d: %w", pid, err)
 		}
 	}
 	return nil
@@ -316,15 +333,21 @@ func joinSubCgroups(m cgroups.Manager, pid int, sub map[string]string) error {
 
 // subCgroupDirs returns the container's cgroups, with what is to be below them.
 func subCgroupDirs(paths, sub map[string]string) ([]string, error) {
-	for controller := range sub {
-		if _, ok := paths[controller]; !ok {
+	for controller, below := range sub {
+		if _, ok := paths[controller]; !ok && controller != "" {
 			return nil, fmt.Errorf("unknown controller %q", controller)
+		}
+		if slices.Contains(strings.Split(below, "/"), "..") {
+			return nil, fmt.Errorf("bad sub cgroup path %q: must stay below the container's", below)
 		}
 	}
 	var dirs []string
 	for controller, path := range paths {
-		// Cleaned as if it were absolute: it can't climb out.
-		dirs = append(dirs, filepath.Join(path, filepath.Clean("/"+sub[controller])))
+		below, ok := sub[controller]
+		if !ok {
+			below = sub[""] // for every hierarchy
+		}
+		dirs = append(dirs, filepath.Join(path, below))
 	}
 	return dirs, nil
 }

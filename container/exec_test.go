@@ -225,9 +225,11 @@ func TestSubCgroupDirs(t *testing.T) {
 	}{
 		{v1, map[string]string{"pids": "sub"}, "/cpu/c /pids/c/sub", ""},
 		{v1, map[string]string{"pids": "/sub/", "cpu": "sub/deep"}, "/cpu/c/sub/deep /pids/c/sub", ""},
-		{v1, map[string]string{"pids": "../../other/../sub", "cpu": ".."}, "/cpu/c /pids/c/sub", ""},
+		{v1, map[string]string{"pids": "other/../sub"}, "", `bad sub cgroup path "other/../sub": must stay below the container's`},
+		{v1, map[string]string{"": ".."}, "", `bad sub cgroup path "..": must stay below the container's`},
+		{v1, map[string]string{"pids": "..sub"}, "/cpu/c /pids/c/..sub", ""},
 		{v1, map[string]string{"nosuch": "sub"}, "", `unknown controller "nosuch"`},
-		{v1, map[string]string{"": "sub"}, "", `unknown controller ""`},
+		{v1, map[string]string{"": "sub"}, "/cpu/c/sub /pids/c/sub", ""},
 		{map[string]string{"": "/c"}, map[string]string{"": "sub"}, "/c/sub", ""},
 		{map[string]string{"": "/c"}, map[string]string{"pids": "sub"}, "", `unknown controller "pids"`},
 	} {

@@ -73,7 +73,7 @@ func (s *setup) execute() error {
 		}
 	}
 	errno := program.Run()
-	return fmt.Errorf("exec %q: %w", s.command, errno)
+	return fmt.Errorf("exec %s: %w", s.command, errno) // in the words of runc, which people search for
 }
 
 // waitForStart waits for the byte with which start lets the program run.

@@ -125,9 +125,10 @@ func ownStdio(uid uint32) error {
 	return nil
 }
 
-// setHome adds HOME where config.json gives none, from the image's /etc/passwd,
-// "/" where the user is not in it.
+// setHome adds HOME where config.json gives none, or an empty one, from the
+// image's /etc/passwd, "/" where the user is not in it.
 func (s *setup) setHome(p *spec.Process) error {
+	p.Env = slices.DeleteFunc(p.Env, func(v string) bool { return v == "HOME=" })
 	if slices.ContainsFunc(p.Env, func(v string) bool { return strings.HasPrefix(v, "HOME=") }) {
 		return nil
 	}

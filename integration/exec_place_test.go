@@ -154,9 +154,11 @@ func TestExecCgroup(t *testing.T) {
 			}
 		}
 		if l.rt.isEggrun() {
-			equal(t, "cgroup for ../sub", placed("../sub"), own+"/sub")
-			equal(t, "cgroup for ../..", placed("../.."), own)
+			for _, path := range []string{"..", "../sub", "sub/../.."} {
+				l.wantExecFail(c.exec([]string{"--cgroup", controller + path}, "true"), "bad sub cgroup path")
+			}
 		}
+		l.wantExecFail(c.exec([]string{"--cgroup", "nosuch"}, "true"))
 		l.wantExecFail(c.exec([]string{"--cgroup", controller + "nosuch"}, "true"))
 		l.wantExecFail(c.exec([]string{"--cgroup", "nosuch:sub"}, "true"))
 	})
@@ -279,4 +281,28 @@ func TestExecHundredAtOnce(t *testing.T) {
 	}
 	done.Wait()
 	equal(t, "processes", c.execOutput("ps | grep -c '[s]leep 1000'"), "1")
+}
+
+// TestAffinityIsReset has the caller be bound to one CPU, which the container is
+// not to be.
+func TestAffinityIsReset(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc since 1.3
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &all); err != nil {
+		t.Fatal(err)
+	}
+	need(t, "two CPUs", func() error {
+		if all.Count() < 2 {
+			return fmt.Errorf("%d", all.Count())
+		}
+		return nil
+	})
+	const script = "sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status"
+	want := l.output(script)
+	bound := filepath.Join(l.dir, "bound")
+	writeFile(t, bound, "#!/bin/sh\nexec taskset -c 0 "+l.rt.path+" \"$@\"\n", 0o755)
+	l.rt.path = bound
+	equal(t, "CPUs of init", l.output(script), want)
+	equal(t, "CPUs of a further process", l.sleeper().execOutput(script), want)
 }

@@ -242,6 +242,24 @@ func TestExecMistakes(t *testing.T) {
 	})
 }
 
+// TestExecProcessFromDescriptor reads the process as of a shell's <(...).
+func TestExecProcessFromDescriptor(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		c := l.sleeper()
+		for _, path := range []string{"/dev/fd/3", "/proc/self/fd/3"} {
+			f, err := os.Open(c.processFile(sh("echo read; ls /proc/self/fd | grep -c ^3$ || true")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// 3 is ls's own open directory; nothing else may be.
+			r := l.invoke(invocation{args: c.execArgs([]string{"--process", path}), extraFiles: []*os.File{f}})
+			equal(t, "output ("+r.stderr+")", r.stdout, "read\n1\n")
+			_ = f.Close()
+		}
+	})
+}
+
 // TestExecWorkingDirectory has the user's own rights.
 func TestExecWorkingDirectory(t *testing.T) {
 	t.Parallel()
@@ -255,6 +273,11 @@ func TestExecWorkingDirectory(t *testing.T) {
 		l.wantExecFail(c.exec([]string{"--cwd", "relative"}, "true"))
 		c.execOutput("mkdir -m 700 /private")
 		equal(t, "of root's alone", c.execOutput("pwd", "--cwd", "/private"), "/private")
+		// Root without CAP_DAC_OVERRIDE could not get there.
+		c.execOutput("mkdir -m 700 /owned && chown 1000 /owned", "--cap", "CAP_CHOWN")
+		if l.rt.isEggrun() {
+			equal(t, "of another user's", c.execOutput("pwd; cd /owned 2>/dev/null || echo denied", "--cwd", "/owned"), "/owned\ndenied")
+		}
 		if l.rt.isEggrun() { // runc enters it as root
 			l.wantExecFail(c.exec([]string{"--cwd", "/private", "--user", "1000"}, "true"), "permission denied")
 		}
@@ -280,6 +303,7 @@ func TestExecEnvironment(t *testing.T) {
 		}
 		contains(t, "environment of another user", environ(invocation{}, "--user", "1000:1000"), "HOME=/home/tester\n")
 		contains(t, "environment of a user in no file", environ(invocation{}, "--user", "4242"), "HOME=/\n")
+		contains(t, "empty HOME by flag", environ(invocation{}, "--user", "1000", "--env", "HOME="), l.rt.pick("HOME=/home/tester\n", "HOME="))
 		contains(t, "HOME by flag", environ(invocation{}, "--user", "1000", "--env", "HOME=/x"), "HOME=/x\n")
 		c.execOutput("mkdir /opt; printf '#!/bin/sh\necho found\n' >/opt/tool; chmod 755 /opt/tool")
 		equal(t, "lookup by the PATH of the flag", c.scriptOutput(c.exec([]string{"--env", "PATH=/opt"}, "tool")), "found")
@@ -330,6 +354,18 @@ func TestExecCapabilities(t *testing.T) {
 			t.Errorf("inheritable set of a user with --cap: %s", user)
 		}
 		equal(t, "the same by a file", c.processOutput(sh(capabilityMasks), only, addCapabilities("CAP_SYS_ADMIN")), masks(0, kill|admin, kill|admin, kill|admin, 0))
+		// What may be inherited without being held stays, and lets --cap raise
+		// ambient capabilities.
+		if l.rt.isEggrun() { // runc since 1.2
+			d := l.sleeper(func(spec *specs.Spec) {
+				held := []string{"CAP_KILL"}
+				spec.Process.Capabilities = &specs.LinuxCapabilities{
+					Bounding: append(held, "CAP_SYS_ADMIN"), Permitted: held, Effective: held, Inheritable: []string{"CAP_SYS_ADMIN"},
+				}
+			})
+			equal(t, "inheritable", d.execOutput(capabilityMasks), masks(admin, kill, kill, kill|admin, 0))
+			equal(t, "ambient", d.execOutput(capabilityMasks, "--cap", "CAP_SYS_ADMIN"), masks(admin, kill|admin, kill|admin, kill|admin, admin))
+		}
 		without := func(spec *specs.Spec) { spec.Process.Capabilities = nil }
 		if l.rt.isEggrun() { // runc takes config.json's
 			equal(t, "none by a file", c.processOutput(sh(capabilityMasks), without), masks(0, 0, 0, 0, 0))

@@ -104,7 +104,8 @@ func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
 		permitted |= held & (1 << unix.CAP_SYS_ADMIN)
 		effective |= held & (1 << unix.CAP_SYS_ADMIN)
 	}
-	inheritable := inBounding(c.inheritable & held)
+	// What is inheritable already may stay so, permitted or not.
+	inheritable := inBounding(c.inheritable & (held | uint64(have[0].Inheritable) | uint64(have[1].Inheritable)<<32))
 	for i := range want {
 		shift := 32 * i
 		want[i] = unix.CapUserData{
