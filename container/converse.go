@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // send sends the plan, with a clone of the root file system.
@@ -35,18 +36,38 @@ func (c *creation) send(fifo *os.File) error {
 	if c.walled != nil && c.network.IsNew() {
 		setup.Wall = c.walled.Wall()
 	}
-	rootfs, err := linux.CloneTree(c.plan.Rootfs, true)
+	files := []*os.File{fifo}
+	err := c.sources().amongMounts(func() error {
+		rootfs, err := linux.CloneTree(c.plan.Rootfs, true)
+		if err != nil {
+			return errors.Unwrap(err)
+		}
+		files = append(files, rootfs)
+		if !c.ownMounts {
+			return nil
+		}
+		// Init, in a user namespace, might not get there.
+		place, err := os.OpenFile(c.plan.Rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err == nil {
+			files = append(files, place)
+		}
+		return err
+	})
+	defer func() {
+		for _, f := range files[1:] {
+			f.Close()
+		}
+	}()
 	if err != nil {
-		return fmt.Errorf("rootfs %q: %w", c.plan.Rootfs, errors.Unwrap(err))
+		return fmt.Errorf("rootfs %q: %w", c.plan.Rootfs, err)
 	}
-	defer rootfs.Close()
-	if err := c.noteRoot(rootfs); err != nil {
+	if err := c.noteRoot(files[1]); err != nil {
 		return err
 	}
 	if err := setScore(c.child.PID, c.score()); err != nil {
 		return err
 	}
-	return c.socket.Send(syncsocket.Request, &setup, fifo, rootfs)
+	return c.socket.Send(syncsocket.Request, &setup, files...)
 }
 
 // giveCgroup gives the container's cgroup to its user, where that is asked for.
@@ -88,6 +109,7 @@ func (c *creation) join() error {
 			return err
 		}
 	}
+	resetAffinity(c.child.PID)
 	step()
 	h, err := hierarchies(c.child.PID, c.plan)
 	if err == nil {
@@ -115,7 +137,7 @@ func (c *creation) converse() error {
 		case syncsocket.Failed:
 			err = message.Failure()
 		case syncsocket.Trees:
-			err = sendTrees(c.socket, c.child, c.plan.Mounts, message)
+			err = c.sources().send(c.socket, c.plan.Mounts, message)
 		case syncsocket.Console:
 			err = handOverConsole(message, c.options.Console)
 		case syncsocket.Listener:

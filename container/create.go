@@ -75,6 +75,9 @@ type creation struct {
 	limits *cgroups.Resources // of cgroup
 	// hostMounts is set for a container without a mount namespace of its own.
 	hostMounts bool
+	// ownMounts is set for one whose mount namespace is new and shows the
+	// host's files until init changes its root.
+	ownMounts bool
 	// rdt is nil where config.json asks for none.
 	rdt     *rdtClass
 	filters []*seccomp.Filter

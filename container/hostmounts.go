@@ -20,8 +20,13 @@ import (
 // root with chroot(2) alone.
 func (c *creation) decideMounts() error {
 	shared, err := sharesMounts(c.plan)
-	if err != nil || !shared {
+	if err != nil {
 		return err
+	}
+	if !shared {
+		path, _ := c.plan.HasNamespace(specs.MountNamespace)
+		c.ownMounts = path == "" && c.plan.Rootfs != "/" && !c.options.NoPivot
+		return nil
 	}
 	if c.policy != nil {
 		return &sandbox.EnforcementError{

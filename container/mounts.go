@@ -93,7 +93,7 @@ func answerMounts(socket *syncsocket.Socket, init *linux.Child, mounts []spec.Mo
 		case syncsocket.Failed:
 			return message.Failure()
 		case syncsocket.Trees:
-			err = sendTrees(socket, init, mounts, message)
+			err = (&sources{init: init}).send(socket, mounts, message)
 		case syncsocket.Ready:
 			return nil
 		default:

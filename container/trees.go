@@ -6,25 +6,56 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
 	"eggrun/sandbox"
 	"eggrun/spec"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// sendTrees sends the trees of the bind mounts from the one on that init asks
-// for up to the next mount of another kind. They are not made before, for since
-// Linux 6.8 mountinfo has mounts in the order in which they were made, not
-// attached, and that is to be the order of config.json.
-func sendTrees(socket *syncsocket.Socket, init *linux.Child, mounts []spec.Mount, message *syncsocket.Message) error {
+// sources is where the sources of a container's bind mounts are looked up.
+type sources struct {
+	init *linux.Child
+	// ownMounts is that of [creation].
+	ownMounts bool
+	// rootfs is where the root file system is on the host, "" where no source
+	// is below it.
+	rootfs string
+	// ownUser says that init has a user namespace.
+	ownUser bool
+}
+
+func (c *creation) sources() *sources {
+	_, ownUser := c.plan.HasNamespace(specs.UserNamespace)
+	return &sources{init: c.child, ownMounts: c.ownMounts, rootfs: c.plan.Rootfs, ownUser: ownUser}
+}
+
+// amongMounts calls f in init's mount namespace, as long as that shows the
+// host's files by the host's paths, else in the caller's. There the kernel has
+// locked what the host has made of its mounts, so that root in a user namespace
+// of the container's can't make a read-only volume writable; and a source may be
+// below the root file system, in what was mounted before.
+func (s *sources) amongMounts(f func() error) error {
+	if !s.ownMounts {
+		return f()
+	}
+	return linux.InMountNamespace(s.init.Pidfd, f)
+}
+
+// send sends the trees of the bind mounts from the one on that init asks for up
+// to the next mount of another kind. They are not made before, for since Linux
+// 6.8 mountinfo has mounts in the order in which they were made, not attached,
+// and that is to be the order of config.json.
+func (s *sources) send(socket *syncsocket.Socket, mounts []spec.Mount, message *syncsocket.Message) error {
 	var first int
 	if err := message.Decode(syncsocket.Trees, &first); err != nil {
 		return err
 	}
-	trees, err := cloneTrees(init.PID, mounts[first:])
+	trees, err := s.clone(mounts[first:])
 	defer func() {
 		for _, f := range trees {
 			f.Close()
@@ -36,38 +67,68 @@ func sendTrees(socket *syncsocket.Socket, init *linux.Child, mounts []spec.Mount
 	return socket.Send(syncsocket.Trees, nil, trees...)
 }
 
-// cloneTrees returns detached copies of the sources of the bind mounts with
-// which mounts begin. They are made here, with the rights and in the mount
-// namespace of the caller, where init, in a user namespace, might not get at
-// them. The caller closes them, also on an error.
-func cloneTrees(initPID int, mounts []spec.Mount) (trees []*os.File, err error) {
-	mapper := idMapper{initPID: initPID}
+// clone returns detached copies of the sources of the bind mounts with which
+// mounts begin. They are made here, with the rights of the caller, for init, in
+// a user namespace, might not get at them. The caller closes them, also on an
+// error.
+func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
+	// The source of one may be there only when those before it are attached.
+	last := slices.IndexFunc(mounts[1:], func(m spec.Mount) bool {
+		return !m.IsBind() || s.rootfs != "" && strings.HasPrefix(m.Source, s.rootfs+"/")
+	})
+	if last >= 0 {
+		mounts = mounts[:last+1]
+	}
+	trees = make([]*os.File, len(mounts))
+	err = s.amongMounts(func() error { return s.cloneThose(mounts, trees, false) })
+	if err == nil {
+		err = s.cloneThose(mounts, trees, true)
+	}
+	if err != nil {
+		return trees, err
+	}
+	mapper := idMapper{initPID: s.init.PID}
 	defer mapper.close()
 	for i := range mounts {
 		m := &mounts[i]
-		if !m.IsBind() {
-			break
-		}
-		tree, err := linux.CloneTree(m.Source, m.Recursive)
-		if err != nil {
-			err = fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, errors.Unwrap(err))
-			if errors.Is(err, os.ErrNotExist) {
-				err = fmt.Errorf("%w; create it on the host or drop the volume", err)
-			}
-			return trees, err
-		}
-		trees = append(trees, tree)
-		if err := checkSource(tree, m); err != nil {
+		if err := checkSource(trees[i], m); err != nil {
 			return trees, err
 		}
 		if m.IDMap == nil {
 			continue
 		}
-		if err := mapper.apply(tree, m.IDMap); err != nil {
+		if err := mapper.apply(trees[i], m.IDMap); err != nil {
 			return trees, fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
 		}
 	}
 	return trees, nil
+}
+
+// cloneThose fills in the trees whose mounts are shared with the host, or those
+// of all others. Only in the caller's mount namespace are these a peer of the
+// source; the one of a user namespace can have none.
+func (s *sources) cloneThose(mounts []spec.Mount, trees []*os.File, shared bool) (err error) {
+	for i := range mounts {
+		m := &mounts[i]
+		if isShared := m.Propagation&unix.MS_SHARED != 0 && !s.ownUser; isShared != shared {
+			continue
+		}
+		if trees[i], err = linux.CloneTree(m.Source, m.Recursive); err != nil {
+			return sourceError(m, err)
+		}
+	}
+	return nil
+}
+
+func sourceError(m *spec.Mount, err error) error {
+	err = fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, errors.Unwrap(err))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = fmt.Errorf("%w; create it on the host or drop the volume", err)
+	case errors.Is(err, unix.EINVAL) && !m.Recursive:
+		err = fmt.Errorf("%w; what is mounted below it must be bound too in a user namespace, with rbind", err)
+	}
+	return err
 }
 
 // checkSource tells whether a tree is of what was judged when it was decided to

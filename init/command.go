@@ -26,11 +26,25 @@ func (s *setup) makeCwd() error {
 	return dir.Close()
 }
 
-// enterCwd changes to the working directory as the user. One that is reached
-// through a descriptor somewhere in /proc is refused: it could be a directory of
-// the host, or of this process's own (CVE-2024-21626).
+// enterCwdAsRoot is [setup.enterCwd] for a program that runs as root, before
+// capabilities are given up: without them root may not enter the directory of
+// another user, which engines have it start in all the same. That all of root's
+// rights do not suffice, as on a FUSE mount, is no failure yet.
+func (s *setup) enterCwdAsRoot() error {
+	if s.plan.Process == nil || s.plan.Process.User.UID != 0 {
+		return nil
+	}
+	if err := s.enterCwd(); !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	return nil
+}
+
+// enterCwd changes to the working directory, unless it is there. One that is
+// reached through a descriptor somewhere in /proc is refused: it could be a
+// directory of the host, or of this process's own (CVE-2024-21626).
 func (s *setup) enterCwd() error {
-	if s.plan.Process == nil {
+	if s.plan.Process == nil || s.inCwd {
 		return nil
 	}
 	cwd := s.plan.Process.Cwd
@@ -49,6 +63,7 @@ func (s *setup) enterCwd() error {
 	if n, err := unix.Getcwd(buf[:]); err != nil || n < 1 || buf[0] != '/' {
 		return fmt.Errorf("working directory %q: not inside the container", cwd)
 	}
+	s.inCwd = true
 	return nil
 }
 

@@ -68,10 +68,13 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 	if c.request.Task != syncsocket.Create {
 		return &setup{plan: c.request.Plan, container: c}, nil
 	}
-	if len(files) != 2 {
-		return nil, fmt.Errorf("sync message: %d descriptors, want 2", len(files))
+	if len(files) != 2 && len(files) != 3 {
+		return nil, fmt.Errorf("sync message: %d descriptors, want 2 or 3", len(files))
 	}
 	c.fifo, c.trees[rootfsTree] = files[0], files[1]
+	if len(files) == 3 {
+		c.place = files[2]
+	}
 	return &setup{plan: c.request.Plan, container: c}, nil
 }
 

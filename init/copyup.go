@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"eggrun/internal/linux"
@@ -13,24 +14,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillTmpfs gives a new tmpfs the mode of the directory that it hides, unless
-// config.json names one, and, with tmpcopyup, what is in it.
-func (s *setup) fillTmpfs(tree *os.File, m *spec.Mount) error {
-	hidden, err := linux.OpenInRoot(s.rootfs, m.Target, unix.O_PATH, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
+// newTmpfs makes a tmpfs with the mode of the directory that it hides, unless
+// config.json names one, and, with tmpcopyup, with what is in it.
+func (s *setup) newTmpfs(m *spec.Mount) (*os.File, error) {
+	data := labelledData(m, s.plan)
+	var stat unix.Stat_t
+	hidden, err := linux.OpenInRoot(s.rootfs, m.Target, unix.O_PATH|unix.O_DIRECTORY, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR): // the mount itself says what is wrong
+		return linux.NewMount(m.Type, m.Source, data, 0)
+	case err != nil:
+		return nil, err
 	}
 	defer hidden.Close()
-	var stat unix.Stat_t
 	if err := unix.Fstat(int(hidden.Fd()), &stat); err != nil {
-		return os.NewSyscallError("stat", err)
+		return nil, os.NewSyscallError("stat", err)
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil // the mount itself says what is wrong
+	if !slices.ContainsFunc(data, func(parameter string) bool { return strings.HasPrefix(parameter, "mode=") }) {
+		data = append(slices.Clone(data), fmt.Sprintf("mode=%o", stat.Mode&0o7777))
 	}
+	tree, err := linux.NewMount(m.Type, m.Source, data, 0)
+	if err != nil || !m.CopyUp {
+		return tree, err
+	}
+	if err := copyUp(hidden, tree, &stat); err != nil {
+		return nil, fmt.Errorf("tmpcopyup: %w", err)
+	}
+	return tree, nil
+}
+
+func copyUp(hidden, tree *os.File, stat *unix.Stat_t) error {
 	// O_PATH handles can be searched but not read or changed.
 	from, err := openDirAt(hidden, ".")
 	if err != nil {
@@ -42,20 +55,10 @@ func (s *setup) fillTmpfs(tree *os.File, m *spec.Mount) error {
 		return err
 	}
 	defer to.Close()
-	if m.CopyUp {
-		if err := copyDir(from, to); err != nil {
-			return fmt.Errorf("tmpcopyup: %w", err)
-		}
-		if err := to.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-			return fmt.Errorf("tmpcopyup: %w", err)
-		}
+	if err := copyDir(from, to); err != nil {
+		return err
 	}
-	for _, parameter := range m.Data {
-		if strings.HasPrefix(parameter, "mode=") {
-			return nil
-		}
-	}
-	return os.NewSyscallError("chmod", unix.Fchmod(int(to.Fd()), stat.Mode&0o7777))
+	return to.Chown(int(stat.Uid), int(stat.Gid))
 }
 
 func openDirAt(dir *os.File, name string) (*os.File, error) {

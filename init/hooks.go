@@ -7,6 +7,7 @@ import (
 	"eggrun/internal/syncsocket"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // runCreateHooks lets create run the hooks of the host's side, then runs
@@ -20,6 +21,12 @@ func (s *setup) runCreateHooks() error {
 	}
 	if _, err := s.container.socket.Expect(syncsocket.Proceed, nil); err != nil {
 		return err
+	}
+	// Where other runtimes run them.
+	if len(s.plan.CreateContainerHooks) > 0 {
+		if err := unix.Fchdir(int(s.rootfs.Fd())); err != nil {
+			return &os.PathError{Op: "chdir", Path: s.rootfs.Name(), Err: err}
+		}
 	}
 	return hook.Run("createContainer", s.plan.CreateContainerHooks, s.hookState(specs.StateCreating))
 }

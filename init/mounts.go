@@ -9,32 +9,36 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/spec"
 
+	"github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
 
-// attachRootfs puts the tree that create cloned over "/" of this namespace, or
-// over its own place where the namespace is the host's, and keeps its handle:
-// from here on the root file system is that handle, and nothing is looked up by
-// the bundle's path.
+// attachRootfs puts the tree that create cloned over its own place in this
+// namespace, where hooks that enter it expect it, or over "/" where the host's
+// files are not to be seen in it, and keeps its handle: from here on the root
+// file system is that handle, and nothing is looked up by the bundle's path.
 func (s *setup) attachRootfs() error {
 	if s.container == nil {
 		return nil
 	}
 	tree := s.container.trees[rootfsTree]
 	// A clone of a shared mount is its peer: what is mounted in the container
-	// would appear on the host. The parent of the new root must be private
-	// too, or pivot_root refuses it.
-	if err := linux.SetPropagation(tree, unix.MS_PRIVATE|unix.MS_REC); err != nil {
+	// would appear on the host. Nor may the new root be shared, or pivot_root
+	// refuses it.
+	if err := linux.SetPropagation(tree, s.defaultPropagation()); err != nil {
 		return err
 	}
-	place := "/"
-	if s.container.request.HostMounts {
-		place = s.plan.Rootfs
-	}
-	below, err := os.OpenFile(place, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
+	below := s.container.place
+	if below == nil {
+		place := "/"
+		if s.container.request.HostMounts {
+			place = s.plan.Rootfs
+		}
+		var err error
+		if below, err = os.OpenFile(place, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+			return err
+		}
 	}
 	defer below.Close()
 	if err := linux.MoveMount(tree, below); err != nil {
@@ -111,25 +115,20 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 	var tree *os.File
 	var err error
 	set := m.Set
-	if m.IsBind() {
-		if tree, err = s.container.takeTree(index); err != nil {
-			return nil, err
-		}
-	} else {
-		if m.Type == "tmpfs" {
-			set &^= unix.MOUNT_ATTR_RDONLY
-		}
-		if tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan), 0); err != nil {
-			return nil, err
-		}
-		if err := s.labelQueues(tree, m); err != nil {
-			return nil, err
-		}
+	switch {
+	case m.IsBind():
+		tree, err = s.container.takeTree(index)
+	case m.Type == "tmpfs":
+		set &^= unix.MOUNT_ATTR_RDONLY
+		tree, err = s.newTmpfs(m)
+	default:
+		tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan), 0)
 	}
-	if m.Type == "tmpfs" {
-		if err := s.fillTmpfs(tree, m); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.labelQueues(tree, m); err != nil {
+		return nil, err
 	}
 	if err := applyAttr(tree, set, m.Clear, false); err != nil {
 		return nil, err
@@ -162,9 +161,22 @@ func applyAttr(tree *os.File, set, clear uint64, recursive bool) error {
 		return nil
 	}
 	err := linux.SetMountAttr(tree, set, clear, recursive)
-	if errors.Is(err, unix.EPERM) && clear != 0 {
-		// An access time mode is set by clearing the old one in the same call.
-		return linux.SetMountAttr(tree, set, clear&unix.MOUNT_ATTR__ATIME, recursive)
+	if !errors.Is(err, unix.EPERM) || clear == 0 {
+		return err
+	}
+	// Access times are locked as a whole, also against more.
+	const accessTimes = unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
+	if err := linux.SetMountAttr(tree, set&^accessTimes, 0, recursive); err != nil {
+		return err
+	}
+	err = linux.SetMountAttr(tree, set&accessTimes, clear&accessTimes, recursive)
+	for bit := uint64(1); bit <= clear && (err == nil || errors.Is(err, unix.EPERM)); bit <<= 1 {
+		if bit&clear&^accessTimes != 0 {
+			err = linux.SetMountAttr(tree, 0, bit, recursive)
+		}
+	}
+	if errors.Is(err, unix.EPERM) {
+		return nil
 	}
 	return err
 }
@@ -190,7 +202,7 @@ func (s *setup) attach(tree *os.File, target string) error {
 func (s *setup) refuseLink(unsafePath string) error {
 	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ELOOP) {
-		return errors.New("must be mounted on an ordinary directory, not through a link")
+		return errors.New("must be mounted on ordinary directory, not through a link")
 	}
 	if err == nil {
 		f.Close()
@@ -204,6 +216,10 @@ func (s *setup) mountPoint(unsafePath string, isDir bool) (*os.File, error) {
 	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, 0)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return f, err
+	}
+	// A link may lead to what is still to be made.
+	if unsafePath, err = securejoin.SecureJoinVFS("/", unsafePath, inRoot{s.rootfs}); err != nil {
+		return nil, err
 	}
 	if isDir {
 		return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
@@ -220,6 +236,34 @@ func (s *setup) mountPoint(unsafePath string, isDir bool) (*os.File, error) {
 		return nil, &os.PathError{Op: "create", Path: unsafePath, Err: err}
 	}
 	return os.NewFile(uintptr(fd), unsafePath), nil
+}
+
+// inRoot is the file system below a root, as [securejoin.SecureJoinVFS] reads its
+// links. What it finds out may have changed when it is used: the path is opened
+// in the root again.
+type inRoot struct{ root *os.File }
+
+func (r inRoot) Lstat(name string) (os.FileInfo, error) {
+	f, err := linux.OpenInRoot(r.root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Stat()
+}
+
+func (r inRoot) Readlink(name string) (string, error) {
+	f, err := linux.OpenInRoot(r.root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var target [unix.PathMax]byte
+	n, err := unix.Readlinkat(int(f.Fd()), "", target[:])
+	if err != nil {
+		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return string(target[:n]), nil
 }
 
 // pivot makes the root file system this process's root.

@@ -40,6 +40,8 @@ type setup struct {
 	held *os.File
 	// caps are the program's capability sets.
 	caps *linux.CapabilitySets
+	// inCwd is set when the working directory has been entered.
+	inCwd bool
 	// command is the program, found as the user who will run it.
 	command string
 }
@@ -52,6 +54,9 @@ type container struct {
 	fifo *os.File
 	// trees are the detached mounts that create cloned, by mount index.
 	trees map[int]*os.File
+	// place is where the root file system goes, nil for "/" or, among the
+	// host's mounts, where it comes from.
+	place *os.File
 	// joined is that message where it came early.
 	joined *syncsocket.Message
 	// hierarchies are the container's cgroups, known once it has joined them.
@@ -107,6 +112,7 @@ var steps = []step{
 	{"memory policy", (*setup).setMemoryPolicy},
 	{"scheduler", (*setup).setScheduler},
 	{"I/O priority", (*setup).setIOPriority},
+	{"working directory of root", (*setup).enterCwdAsRoot},
 	// The working directory and the program are looked up with the ids and
 	// capabilities that the program will have.
 	{"user", (*setup).becomeUser},
@@ -128,6 +134,7 @@ var execSteps = []step{
 	{"memory policy", (*setup).setMemoryPolicy},
 	{"scheduler", (*setup).setScheduler},
 	{"I/O priority", (*setup).setIOPriority},
+	{"working directory of root", (*setup).enterCwdAsRoot},
 	{"user", (*setup).becomeUser},
 	{"working directory", (*setup).enterCwd},
 	{"command", (*setup).findCommand},

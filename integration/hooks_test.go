@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,5 +223,31 @@ func TestPrestartMayAddInterfaces(t *testing.T) {
 			hooks.Prestart = []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}} //nolint:staticcheck // docker still uses it
 		}))
 		contains(t, "interfaces", got, "eggtest1")
+	})
+}
+
+// TestHooksAddFiles has hooks mount files into the container as those for GPUs
+// do: createRuntime enters the container's mount namespace, where it finds the
+// root file system by the host's path, and createContainer starts in it.
+func TestHooksAddFiles(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		id := l.newID()
+		b := l.bundle(id, sh("cat /etc/one /etc/two"))
+		for _, name := range []string{"one", "two"} {
+			writeFile(t, filepath.Join(l.dir, name), name+"\n", 0o644)
+			writeFile(t, filepath.Join(b.rootfs, "etc", name), "", 0o644)
+		}
+		enter := fmt.Sprintf(`pid=$(sed 's/.*"pid": *\([0-9]*\).*/\1/'); nsenter -t $pid -m mount --bind %s/one %s/etc/one`, l.dir, b.rootfs)
+		hook := func(script string) []specs.Hook {
+			return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}}
+		}
+		b.write(t, l.config(id, sh("cat /etc/one /etc/two"), withHooks(func(hooks *specs.Hooks) {
+			hooks.CreateRuntime = hook(enter)
+			hooks.CreateContainer = hook("mount --bind " + l.dir + "/two etc/two")
+		})))
+		r := l.call("run", "--bundle", b.dir, id)
+		equal(t, "output ("+r.stderr+")", r.stdout, "one\ntwo\n")
+		equal(t, "file on the host", readFile(t, filepath.Join(b.rootfs, "etc/one")), "")
 	})
 }

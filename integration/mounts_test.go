@@ -53,6 +53,7 @@ func TestMountOptions(t *testing.T) {
 		{name: "bind read-only", mount: specs.Mount{Type: "bind", Options: []string{"bind", "ro"}}, options: "ro"},
 		{name: "rbind read-only write", mount: specs.Mount{Type: "bind", Options: []string{"rbind", "ro"}}, script: "echo new 2>&1 >/mnt/new || cat /mnt/file", want: "/bin/sh: can't create /mnt/new: Read-only file system\ntext"},
 		{name: "bind with flags", mount: specs.Mount{Type: "bind", Options: []string{"bind", "nosuid", "nodev", "noexec"}}, options: "rw,nosuid,nodev,noexec"},
+		{name: "tmpfs with the mode of what it hides", mount: specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs"}, super: "mode=777"},
 		{name: "bind noatime", mount: specs.Mount{Type: "bind", Options: []string{"bind", "noatime"}}, options: "noatime"},
 		{name: "missing target", mount: specs.Mount{Destination: "/a/b/c", Type: "bind", Options: []string{"bind"}}, script: "cat /a/b/c/file", want: "text"},
 		{name: "deep tmpfs target", mount: specs.Mount{Destination: "/a/b/c", Type: "tmpfs", Source: "tmpfs"}, script: "touch /a/b/c/x; ls /a/b/c", want: "x"},
@@ -60,6 +61,9 @@ func TestMountOptions(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			each(t, func(t *testing.T, l *lab) {
+				if strings.HasPrefix(tt.name, "tmpfs with") && !l.rt.isEggrun() {
+					return // runc since 1.4
+				}
 				mount := tt.mount
 				if mount.Destination == "" {
 					mount.Destination = "/mnt"
@@ -284,4 +288,96 @@ func TestLaterMountsCover(t *testing.T) {
 		equal(t, "contents", l.output("ls /mnt", addMounts(bind(first, "/mnt"), bind(second, "/mnt"))), "b")
 		equal(t, "contents", l.output("ls /mnt/sub", addMounts(specs.Mount{Destination: "/mnt", Type: "tmpfs", Source: "t"}, bind(second, "/mnt/sub"))), "b")
 	})
+}
+
+// TestBindFlagsOfSource binds what the host has mounted with flags of its own.
+// They stay where config.json names none, and go where it names others, unless
+// the container's root may not take them away: then it can't later, either.
+func TestBindFlagsOfSource(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc since 1.2
+	source := hostMount(t, l, unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSYMFOLLOW)
+	bind := func(options ...string) edit {
+		return addMounts(specs.Mount{Destination: "/mnt", Type: "bind", Source: source, Options: append([]string{"bind"}, options...)})
+	}
+	flags := func(edits ...edit) string {
+		line := strings.Fields(l.output("grep ' /mnt ' /proc/self/mountinfo", edits...))
+		return line[5]
+	}
+	equal(t, "without any", flags(bind()), "ro,nodev,relatime,nosymfollow")
+	equal(t, "with others", flags(bind("nosuid")), "rw,nosuid,relatime")
+	equal(t, "with another's reverse", flags(bind("exec")), "rw,relatime")
+
+	const remount = "mount -o remount,bind,rw /mnt 2>/dev/null; grep ' /mnt ' /proc/self/mountinfo | cut -d' ' -f6"
+	mounter := both(sh(remount), addCapabilities("CAP_SYS_ADMIN"))
+	inUserNS := func(edits ...edit) string {
+		id := l.newID()
+		b := l.bundle(id, append(edits, idMappings)...)
+		chownTree(t, b.rootfs, 100000)
+		r := l.call("run", "--bundle", b.dir, id)
+		if r.code != 0 {
+			t.Fatalf("exit %d: %s", r.code, r.stderr)
+		}
+		return strings.TrimSpace(r.stdout)
+	}
+	equal(t, "in a user namespace", inUserNS(mounter, bind("nosuid")), "ro,nosuid,nodev,relatime")
+	equal(t, "in a user namespace, asked for", inUserNS(mounter, bind("rw", "dev")), "ro,nodev,relatime")
+	// The control: its own flags it may change.
+	own := specs.Mount{Destination: "/mnt", Type: "bind", Source: makeDir(t, filepath.Join(l.dir, "own")), Options: []string{"bind", "ro"}}
+	equal(t, "in a user namespace, of config.json", inUserNS(mounter, addMounts(own)), "rw,relatime")
+}
+
+// hostMount binds a directory of the lab onto itself with those flags.
+func hostMount(t *testing.T, l *lab, flags uintptr) string {
+	t.Helper()
+	dir := makeDir(t, filepath.Join(l.dir, "mounted"))
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestBindFromRootfs has sources below the root file system, by the host's path:
+// what was mounted there before is part of them.
+func TestBindFromRootfs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc since 1.2
+	volume := makeDir(t, filepath.Join(l.dir, "volume"))
+	writeFile(t, filepath.Join(volume, "file"), "text\n", 0o644)
+	for name, edits := range map[string]edit{"plain": func(*specs.Spec) {}, "user namespace": idMappings} {
+		id := l.newID()
+		b := l.bundle(id)
+		chownTree(t, b.rootfs, 100000)
+		b.write(t, l.config(id, sh("cat /again/file; ls "+b.rootfs+" 2>/dev/null; exit 0"), edits, addMounts(
+			specs.Mount{Destination: "/mnt", Type: "bind", Source: volume, Options: []string{"bind"}},
+			specs.Mount{Destination: b.rootfs + "/again", Type: "bind", Source: b.rootfs + "/mnt", Options: []string{"rbind"}})))
+		r := l.call("run", "--bundle", b.dir, id)
+		equal(t, "output, "+name+" ("+r.stderr+")", r.stdout, "text\n")
+	}
+}
+
+// TestMountThroughDanglingLink makes what the link leads to.
+func TestMountThroughDanglingLink(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc since 1.3
+	file, dir := filepath.Join(l.dir, "file"), makeDir(t, filepath.Join(l.dir, "dir"))
+	writeFile(t, file, "text\n", 0o644)
+	writeFile(t, filepath.Join(dir, "x"), "in it\n", 0o644)
+	id := l.newID()
+	b := l.bundle(id)
+	for link, target := range map[string]string{"etc/link": "/tmp/made", "jump": "/tmp/not/yet", "etc/deep": "../jump/there/file", "etc/dir": "/var/climb/../../../../../madedir"} {
+		if err := os.Symlink(target, filepath.Join(b.rootfs, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bind := func(source, target string) specs.Mount {
+		return specs.Mount{Destination: target, Type: "bind", Source: source, Options: []string{"bind"}}
+	}
+	b.write(t, l.config(id, sh("cat /tmp/made /tmp/not/yet/there/file /madedir/x"), addMounts(bind(file, "/etc/link"), bind(file, "/etc/deep"), bind(dir, "/etc/dir"))))
+	r := l.call("run", "--bundle", b.dir, id)
+	equal(t, "output ("+r.stderr+")", r.stdout, "text\ntext\nin it\n")
 }

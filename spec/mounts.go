@@ -22,6 +22,10 @@ func translateMounts(src *source, plan *Plan) error {
 		if err != nil {
 			return err
 		}
+		// As under runc, which takes paths of both sides for this.
+		if below, ok := strings.CutPrefix(mount.Target, plan.Rootfs+"/"); ok {
+			mount.Target = "/" + below
+		}
 		if err := checkIDMap(at("mounts", i), &mount, plan); err != nil {
 			return err
 		}
@@ -60,9 +64,16 @@ func TranslateMounts(from []specs.Mount, bundle string, plan *Plan) ([]Mount, er
 	return mounts, nil
 }
 
+// bindAttrs are the flags that a bind mount has from its options alone, if these
+// name any flag: so do mount(2) with MS_REMOUNT and, through it, runc and crun.
+// Engines expect it: programs on a volume from a host's noexec mount run. In a
+// user namespace, what the host has set stays.
+const bindAttrs = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
+	unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW
+
 // mountOf translates one mount. Flags that no option names stay out of Set and
-// Clear: a new mount then has the kernel's defaults, a bind mount those of its
-// source.
+// Clear where none is named: a new mount then has the kernel's defaults, a bind
+// mount those of its source.
 func mountOf(field string, from *specs.Mount, bundle string) (Mount, error) {
 	var mount Mount
 	target, err := mountTarget(field+".destination", from.Destination)
@@ -85,6 +96,9 @@ func mountOf(field string, from *specs.Mount, bundle string) (Mount, error) {
 	// called bind.
 	if options.bind || from.Type == "bind" {
 		mount.Recursive = options.recursive
+		if mount.Set|mount.Clear != 0 && !options.remount {
+			mount.Clear |= bindAttrs &^ mount.Set
+		}
 		if options.copyUp {
 			return mount, invalidValue(field+".options", "tmpcopyup", "only for a tmpfs")
 		}

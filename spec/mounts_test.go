@@ -150,7 +150,7 @@ func TestMountOf(t *testing.T) {
 			"read-only by the tree", specs.Mount{Destination: "/a", Source: "/s", Options: []string{"rbind", "rw", "rro"}},
 			Mount{
 				Mount:     sandbox.Mount{Source: "/s", Target: "/a", ReadOnly: true},
-				Recursive: true, Clear: unix.MOUNT_ATTR_RDONLY, RecSet: unix.MOUNT_ATTR_RDONLY,
+				Recursive: true, Clear: bindAttrs, RecSet: unix.MOUNT_ATTR_RDONLY,
 			},
 		},
 		{
@@ -158,7 +158,23 @@ func TestMountOf(t *testing.T) {
 			Mount{
 				Mount:     sandbox.Mount{Source: "/s", Target: "/a"},
 				Recursive: true, Set: unix.MOUNT_ATTR_RDONLY, RecClear: unix.MOUNT_ATTR_RDONLY,
+				Clear: bindAttrs &^ unix.MOUNT_ATTR_RDONLY,
 			},
+		},
+		{
+			"access time", specs.Mount{Destination: "/a", Source: "/s", Options: []string{"bind", "noatime"}},
+			Mount{
+				Mount: sandbox.Mount{Source: "/s", Target: "/a"},
+				Set:   unix.MOUNT_ATTR_NOATIME, Clear: bindAttrs | unix.MOUNT_ATTR__ATIME,
+			},
+		},
+		{
+			"remounted", specs.Mount{Destination: "/a", Source: "/s", Options: []string{"bind", "remount", "nodev"}},
+			Mount{Mount: sandbox.Mount{Source: "/s", Target: "/a"}, Set: unix.MOUNT_ATTR_NODEV},
+		},
+		{
+			"only of the tree", specs.Mount{Destination: "/a", Source: "/s", Options: []string{"rbind", "rnodev"}},
+			Mount{Mount: sandbox.Mount{Source: "/s", Target: "/a"}, Recursive: true, RecSet: unix.MOUNT_ATTR_NODEV},
 		},
 		{
 			"read-only tmpfs", specs.Mount{Destination: "/a", Type: "tmpfs", Source: "tmpfs", Options: []string{"ro", "size=1m"}},
