@@ -39,8 +39,9 @@ var killCommand = &cli.Command{
 func parseSignal(s string) (unix.Signal, error) {
 	const last = 64 // SIGRTMAX, see signal(7)
 	if number, err := strconv.Atoi(s); err == nil {
-		if number < 1 || number > last {
-			return 0, fmt.Errorf("signal %d: want 1 to %d", number, last)
+		// 0 only asks whether there is something to signal, see kill(2).
+		if number < 0 || number > last {
+			return 0, fmt.Errorf("signal %d: want 0 to %d", number, last)
 		}
 		return unix.Signal(number), nil
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/user"
 	"strconv"
 	"text/tabwriter"
@@ -25,6 +27,11 @@ var listCommand = &cli.Command{
 		if err != nil {
 			return err
 		}
+		if c.IsSet("root") {
+			if _, err := os.Stat(root); err != nil {
+				return fmt.Errorf("option --root: %w", err)
+			}
+		}
 		infos, err := container.List(root)
 		if err != nil {
 			return err
@@ -42,7 +49,7 @@ var listCommand = &cli.Command{
 			for _, info := range infos {
 				info.Owner = userName(info.OwnerUID)
 			}
-			return printJSON(c.App.Writer, infos)
+			return json.NewEncoder(c.App.Writer).Encode(infos) // one line, as scripts expect
 		default:
 			return fmt.Errorf("option --format %q: want table or json", format)
 		}

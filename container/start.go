@@ -49,6 +49,11 @@ func (c *Container) Kill(signal unix.Signal, all bool) error {
 		}
 		return c.killAll(signal)
 	}
+	// In a pid namespace of its own the kernel kills the others with init; in
+	// another they would be left, and may be left from before.
+	if signal == unix.SIGKILL && !c.state.OwnPIDNamespace && c.hasProcesses() {
+		return c.killAll(signal)
+	}
 	if status == specs.StateStopped {
 		return state.ErrNotRunning
 	}
@@ -58,6 +63,16 @@ func (c *Container) Kill(signal unix.Signal, all bool) error {
 		return c.thaw()
 	}
 	return err
+}
+
+// hasProcesses tells whether anything is known to be in the container's cgroup.
+func (c *Container) hasProcesses() bool {
+	m, err := openCgroup(c.state)
+	if err != nil || m == nil || !m.Exists() {
+		return false
+	}
+	pids, err := m.GetAllPids()
+	return err == nil && len(pids) > 0
 }
 
 // killAll signals every process of the container's cgroup, again until no new

@@ -31,6 +31,7 @@ func TestKillSpellings(t *testing.T) {
 				return len(lines) == i+2 && lines[i+1] == tt.want
 			})
 		}
+		c.wantSilent(c.call("kill", c.id, "0"))
 		c.wantSilent(c.call("kill", c.id))
 		eventually(t, "TERM by default", func() bool { return strings.Count(c.stdout(), "got TERM") == 3 })
 		for _, bad := range []string{"NOSUCH", "SIGNOSUCH", "-1", "1000", "0x9"} {
@@ -42,6 +43,7 @@ func TestKillSpellings(t *testing.T) {
 		equal(t, "status after bad signals", c.state().Status, "running")
 		c.kill("SIGUSR2")
 		equal(t, "exit status", c.wait(), 5)
+		l.wantFail(l.call("kill", c.id, "0"), "container not running")
 		c.delete()
 	})
 }
@@ -70,6 +72,29 @@ func TestKillAll(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestKillWithoutPIDNamespace: KILL is for everybody then, also when init has
+// ended.
+func TestKillWithoutPIDNamespace(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc since 1.2
+	for name, script := range map[string]string{"with init": "sleep 1000 & wait", "without init": "sleep 1000 & exit 0"} {
+		c := l.runDetached(sh(script), withoutNamespace(specs.PIDNamespace),
+			func(spec *specs.Spec) { spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil })
+		if name == "without init" {
+			c.wait()
+			c.wantStatus("stopped")
+			l.wantFail(l.call("kill", c.id, "TERM"), "container not running")
+		}
+		c.kill("KILL")
+		eventually(t, "end of all processes, "+name, func() bool { return len(l.members(c)) == 0 })
+		if name == "with init" {
+			c.wait()
+		}
+		l.wantFail(l.call("kill", c.id, "KILL"), "container not running")
+		c.delete()
 	}
 }
 
