@@ -80,9 +80,9 @@ func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
 		mounts = mounts[:last+1]
 	}
 	trees = make([]*os.File, len(mounts))
-	err = s.amongMounts(func() error { return s.cloneThose(mounts, trees, false) })
+	err = s.amongMounts(func() error { return s.cloneThere(mounts, trees) })
 	if err == nil {
-		err = s.cloneThose(mounts, trees, true)
+		err = cloneRest(mounts, trees)
 	}
 	if err != nil {
 		return trees, err
@@ -104,17 +104,35 @@ func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
 	return trees, nil
 }
 
-// cloneThose fills in the trees whose mounts are shared with the host, or those
-// of all others. Only in the caller's mount namespace are these a peer of the
-// source; the one of a user namespace can have none.
-func (s *sources) cloneThose(mounts []spec.Mount, trees []*os.File, shared bool) (err error) {
+// cloneThere fills in trees in init's mount namespace, but not those that only
+// the caller's has: mounts that are to be shared with the host, which the one of
+// a user namespace can't, and what a link of /proc leads to (EINVAL).
+func (s *sources) cloneThere(mounts []spec.Mount, trees []*os.File) error {
 	for i := range mounts {
 		m := &mounts[i]
-		if isShared := m.Propagation&unix.MS_SHARED != 0 && !s.ownUser; isShared != shared {
+		if m.Propagation&unix.MS_SHARED != 0 && !s.ownUser {
 			continue
 		}
-		if trees[i], err = linux.CloneTree(m.Source, m.Recursive); err != nil {
+		tree, err := linux.CloneTree(m.Source, m.Recursive)
+		if errors.Is(err, unix.EINVAL) && !s.ownUser {
+			continue
+		}
+		if err != nil {
 			return sourceError(m, err)
+		}
+		trees[i] = tree
+	}
+	return nil
+}
+
+// cloneRest fills in the trees that are missing.
+func cloneRest(mounts []spec.Mount, trees []*os.File) (err error) {
+	for i := range mounts {
+		if trees[i] != nil {
+			continue
+		}
+		if trees[i], err = linux.CloneTree(mounts[i].Source, mounts[i].Recursive); err != nil {
+			return sourceError(&mounts[i], err)
 		}
 	}
 	return nil
