@@ -90,8 +90,12 @@ func setUpLoopback() error {
 	if err := LoopbackUp(); err != nil {
 		return err
 	}
-	if err := linux.AddLocalRoute(FakeRange, loopbackIndex); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("route to %s: %w", FakeRange, err)
+	// An address and not only a route: where there is none but 127.0.0.1, C
+	// libraries find no name for programs that ask for what they can use
+	// (AI_ADDRCONFIG).
+	own := netip.PrefixFrom(FakeRange.Addr().Next(), FakeRange.Bits()) // the resolver's
+	if err := linux.AddAddress(loopbackIndex, linux.NewAddress(own)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("address %s: %w", own, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -154,21 +155,10 @@ func requestNetlink(kind, flags uint16, parts ...[]byte) error {
 	return nil
 }
 
-// AddLocalRoute makes every address of a prefix one of the calling thread's
-// network namespace's own, on the device with that index, which must be up.
-// EEXIST: it is already.
-func AddLocalRoute(prefix netip.Prefix, index uint32) error {
-	address := prefix.Masked().Addr()
-	family := byte(unix.AF_INET)
-	if address.Is6() {
-		family = unix.AF_INET6
-	}
-	header := []byte{
-		family, byte(prefix.Bits()), 0, 0, // destination, source, type of service
-		unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL,
-		0, 0, 0, 0, // flags
-	}
-	return requestNetlink(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, header,
-		attribute(unix.RTA_DST, address.AsSlice()),
-		attribute(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, index)))
+// NewAddress returns an IPv4 address of this host alone, with the network that
+// it is in: on a loopback device all of that network is the host's own.
+func NewAddress(prefix netip.Prefix) Address {
+	address := prefix.Addr().AsSlice()
+	header := []byte{unix.AF_INET, byte(prefix.Bits()), 0, unix.RT_SCOPE_HOST, 0, 0, 0, 0}
+	return slices.Concat(header, attribute(unix.IFA_LOCAL, address), attribute(unix.IFA_ADDRESS, address))
 }
