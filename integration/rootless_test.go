@@ -127,7 +127,7 @@ func rootlessCases() []podmanCase {
 			if !p.rt.isEggrun() {
 				return
 			}
-			const script = "env | grep -c -i ^https_proxy; wget -O - -T 5 http://refused.test/ 2>&1; ip -o link | wc -l"
+			const script = `p=${https_proxy#http://}; p=${p%/}; printf 'CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443\r\n\r\n' | nc ${p%:*} ${p##*:}`
 			got := p.output(script, "--annotation", "eggrun.domains=allowed.test")
 			contains(t, "refusal", got, "403")
 			equal(t, "without", p.output("env | grep -c -i https_proxy || true"), "0")
