@@ -61,6 +61,9 @@ func (u *rootlessUser) become(cmd *exec.Cmd) {
 var notForUsers = map[string]string{
 	"device":         "device rules are eBPF programs, which only root may load",
 	"user namespace": "asks for ids of the host that are not the user's",
+	// What podman itself refuses to a user, or words in another way.
+	"policy, refused":          "device cgroup rules and host devices",
+	"policy, everyday options": "asks for ids of the host that are not the user's",
 }
 
 // notOnV1 are cases for which podman wants cgroups that users do not have with v1.
