@@ -106,7 +106,8 @@ func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
 
 // cloneThere fills in trees in init's mount namespace, but not those that only
 // the caller's has: mounts that are to be shared with the host, which the one of
-// a user namespace can't, and what a link of /proc leads to (EINVAL).
+// a user namespace can't, and, both EINVAL, what a link of /proc leads to and a
+// mount without those below it, which a user namespace may not uncover.
 func (s *sources) cloneThere(mounts []spec.Mount, trees []*os.File) error {
 	for i := range mounts {
 		m := &mounts[i]
@@ -114,7 +115,7 @@ func (s *sources) cloneThere(mounts []spec.Mount, trees []*os.File) error {
 			continue
 		}
 		tree, err := linux.CloneTree(m.Source, m.Recursive)
-		if errors.Is(err, unix.EINVAL) && !s.ownUser {
+		if errors.Is(err, unix.EINVAL) && (!s.ownUser || !m.Recursive) {
 			continue
 		}
 		if err != nil {
