@@ -236,7 +236,9 @@ func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) erro
 	}
 	var peers []inside.Range
 	err = inside.Within(netNS, func() (err error) {
-		if err := inside.Recheck(w, true); err != nil {
+		// In a closed namespace nobody is on-link, so that the rules need not be
+		// made anew, for which the kernel takes milliseconds.
+		if err := inside.Recheck(w, inside.CheckClosed() != nil); err != nil {
 			return err
 		}
 		peers, err = inside.PeerRanges(w)

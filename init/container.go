@@ -75,6 +75,7 @@ func newContainerSetup(socket *syncsocket.Socket) (*setup, error) {
 	if len(files) == 3 {
 		c.place = files[2]
 	}
+	c.buildWall()
 	return &setup{plan: c.request.Plan, container: c}, nil
 }
 
@@ -107,25 +108,46 @@ func (c *container) takeTree(index int) (*os.File, error) {
 	return c.trees[index], nil
 }
 
+// built is the outcome of [inside.Build].
+type built struct {
+	sockets *inside.Sockets
+	err     error
+}
+
+// buildWall builds the wall in a network namespace of the container's own. The
+// kernel takes milliseconds for its rules, mostly waiting: that is done while the
+// mounts are made. Nothing of it depends on them.
+func (c *container) buildWall() {
+	wall := c.request.Wall
+	if wall == nil {
+		return
+	}
+	c.wall = make(chan built, 1)
+	go func() {
+		sockets, err := inside.Build(wall)
+		c.wall <- built{sockets, err}
+	}()
+}
+
 // setUpNetwork brings up the loopback of a network namespace of the container's
-// own, which the kernel leaves down. For a container with a policy it builds the
-// wall there and sends the sockets of the way out to create, which does that
-// itself in a namespace that was there before.
+// own, which the kernel leaves down. For a container with a policy it waits for
+// the wall and sends the sockets of the way out to create, which builds it itself
+// in a namespace that was there before.
 func (s *setup) setUpNetwork() error {
 	if s.container == nil {
 		return nil
 	}
-	wall := s.container.request.Wall
-	if path, ok := s.plan.HasNamespace(specs.NetworkNamespace); wall == nil && ok && path == "" {
-		return inside.LoopbackUp()
-	}
-	if wall == nil {
+	if s.container.wall == nil {
+		if path, ok := s.plan.HasNamespace(specs.NetworkNamespace); ok && path == "" && s.plan.Config.ProxyPort == 0 {
+			return inside.LoopbackUp()
+		}
 		return nil
 	}
-	sockets, err := inside.Build(wall)
-	if err != nil {
-		return err
+	wall := <-s.container.wall
+	if wall.err != nil {
+		return wall.err
 	}
+	sockets := wall.sockets
 	// Nobody but the sidecar keeps them: with a copy left, clients of a dead
 	// sidecar would hang instead of being refused.
 	defer sockets.Close()

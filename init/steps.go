@@ -59,6 +59,9 @@ type container struct {
 	place *os.File
 	// joined is that message where it came early.
 	joined *syncsocket.Message
+	// wall is the outcome of building it, which began with the first step; nil
+	// where there is none to build.
+	wall chan built
 	// hierarchies are the container's cgroups, known once it has joined them.
 	hierarchies *syncsocket.Hierarchies
 }
