@@ -26,10 +26,11 @@ const module = "eggrun"
 // imports nothing that touches the system, and the init process and the sidecar
 // get nothing of what the host's side needs.
 var mayImport = map[string][]string{
-	".":                   {"container", "egress", "init", "internal/linux", "internal/seccomp", "internal/state", "policy", "spec"},
+	".":                   {"check", "container", "egress", "init", "internal/linux", "internal/seccomp", "internal/state", "policy", "spec"},
 	"sandbox":             {},
 	"policy":              {"sandbox"},
 	"spec":                {"policy", "sandbox"},
+	"check":               {"egress", "egress/inside", "internal/linux", "policy", "spec"},
 	"container":           {"egress", "egress/inside", "internal/hook", "internal/linux", "internal/seccomp", "internal/state", "internal/syncsocket", "policy", "sandbox", "spec"},
 	"init":                {"egress/inside", "internal/hook", "internal/linux", "internal/seccomp", "internal/syncsocket", "policy", "sandbox", "spec"},
 	"egress":              {"egress/inside", "egress/resolver", "internal/linux", "internal/seccomp", "internal/syncsocket", "policy", "proxy", "sandbox", "spec"},

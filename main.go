@@ -104,7 +104,7 @@ func newApp(log *errorLog) *cli.App {
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
-			createCommand, deleteCommand, egressCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
+			checkCommand, createCommand, deleteCommand, egressCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
 			mountsCommand, pauseCommand, policyCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
 		},
 	}

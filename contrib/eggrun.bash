@@ -41,7 +41,7 @@ _eggrun() {
 	fi
 	case ${verb[*]} in
 	"policy check") mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
-	create | run | restore | spec | features | list) ;; # no container that is there
+	create | run | restore | spec | features | list | check) ;; # no container that is there
 	*) mapfile -t COMPREPLY < <(compgen -W "$("${words[0]}" "${globals[@]}" list -q 2>/dev/null)" -- "$cur") ;;
 	esac
 }

@@ -40,8 +40,8 @@ func auditDir(rootless bool) (string, error) {
 	return filepath.Join(base, "eggrun"), nil
 }
 
-// auditPath returns the file of a container's audit.
-func auditPath(id string, rootless bool) (string, error) {
+// AuditPath returns the file of a container's audit.
+func AuditPath(id string, rootless bool) (string, error) {
 	dir, err := auditDir(rootless)
 	return filepath.Join(dir, id+auditSuffix), err
 }
@@ -49,7 +49,7 @@ func auditPath(id string, rootless bool) (string, error) {
 // openAudit opens the audit log of a container, for a sidecar. A lock on it says
 // that it is being written.
 func openAudit(id string, rootless bool) (*os.File, error) {
-	path, err := auditPath(id, rootless)
+	path, err := AuditPath(id, rootless)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func openAudit(id string, rootless bool) (*os.File, error) {
 // linkAudit makes the audit of container owner be found under id too: in one
 // network namespace the sidecar can't tell who asks.
 func linkAudit(id, owner string, rootless bool) error {
-	path, err := auditPath(id, rootless)
+	path, err := AuditPath(id, rootless)
 	if err != nil || id == owner {
 		return err
 	}

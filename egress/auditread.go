@@ -49,7 +49,7 @@ func (l *AuditLine) Target() string {
 // ReadAudit calls each for every line of a container's audit, which stays when
 // the container is deleted, oldest first. What is no whole line is left out.
 func ReadAudit(id string, where Where, each func(*AuditLine) error) error {
-	path, err := auditPath(id, where.Rootless)
+	path, err := AuditPath(id, where.Rootless)
 	if err != nil {
 		return err
 	}

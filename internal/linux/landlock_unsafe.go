@@ -18,6 +18,18 @@ var landlockFS = []uint64{
 	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
 }
 
+// LandlockVersion returns the version of Landlock that the kernel has, from 1 on.
+//
+// ENOSYS: Linux before 5.13; EOPNOTSUPP: it is not among the LSMs that were
+// chosen at boot. See landlock_create_ruleset(2).
+func LandlockVersion() (int, error) {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	return int(version), nil
+}
+
 // RestrictToReading takes from the calling thread, and from what it executes,
 // all rights over files that are not open yet, but to read those in dirs and to
 // execute exe; with Linux 6.7 the right to bind TCP sockets too, and with 6.12
@@ -27,14 +39,14 @@ var landlockFS = []uint64{
 //
 // The thread needs no_new_privs. dirs and exe may be open with O_PATH.
 func RestrictToReading(dirs []*os.File, exe *os.File) error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
+	version, err := LandlockVersion()
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}
-	if errno != 0 {
-		return os.NewSyscallError("landlock_create_ruleset", errno)
+	if err != nil {
+		return err
 	}
-	attr := landlockAttr(int(version))
+	attr := landlockAttr(version)
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
@@ -47,7 +59,7 @@ func RestrictToReading(dirs []*os.File, exe *os.File) error {
 		}
 	}
 	// EBADFD: a memfd, which Landlock does not govern.
-	err := landlockAllow(ruleset, exe, unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_EXECUTE)
+	err = landlockAllow(ruleset, exe, unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_EXECUTE)
 	if err != nil && !errors.Is(err, unix.EBADFD) {
 		return err
 	}

@@ -1,0 +1,249 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"eggrun/egress"
+	"eggrun/spec"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const wallGroup = "wall"
+
+// wall makes a container with a list and lets it try to get out.
+func (c *checker) wall(ctx context.Context) (err error) {
+	if c.Quick {
+		return nil
+	}
+	s, err := serve()
+	if err != nil {
+		return fmt.Errorf("servers for the wall to be tried with: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	outside := map[string]answers{}
+	for i := range attempts {
+		if attempts[i].control {
+			outside[attempts[i].name] = attempts[i].make(&s.targets)
+		}
+	}
+	listed := true
+	found, audit, failure, err := c.tryContainer(ctx, &s.targets, s.Allowed+"!tcp")
+	if err != nil {
+		return err
+	}
+	if failure != "" {
+		// A policy file may not allow our server; the empty list it does.
+		var again string
+		if found, audit, again, err = c.tryContainer(ctx, &s.targets, ""); err != nil {
+			return err
+		}
+		if again != "" || !strings.Contains(failure, "policy") {
+			c.add(brokenContainer(failure))
+			return nil
+		}
+		listed = false
+	}
+	c.add(Result{Group: wallGroup, Name: "container", Status: OK, Cause: "made, run and deleted"})
+	c.add(judgeAttempts(found, outside, listed)...)
+	c.add(judgeAudit(audit))
+	return nil
+}
+
+// brokenContainer says why there was no container, with the advice that the
+// message ends in.
+func brokenContainer(failure string) Result {
+	r := Result{wallGroup, "container", Bad, failure, "mend what the lines above say is bad or missing"}
+	if i := strings.LastIndex(failure, "; "); i > 0 {
+		r.Cause, r.Fix = failure[:i], failure[i+2:]
+	}
+	return r
+}
+
+// judgeAttempts says what came of the attempts inside, and outside for those with
+// a control. listed tells whether our server could be put on the list.
+func judgeAttempts(found, outside map[string]answers, listed bool) []Result {
+	var results []Result
+	for i := range attempts {
+		a := &attempts[i]
+		r := Result{Group: wallGroup, Name: a.name, Status: OK}
+		switch {
+		case a.reached && !listed:
+			r.Status, r.Cause = Missing, "not tried: the policy file does not allow localhost"
+			r.Fix = "none needed; to try it, add localhost:* to the [limit] for this user"
+		case len(found[a.name]) == 0:
+			r.Status, r.Cause, r.Fix = Missing, "not tried: this host has no such address", "none needed where containers need none either"
+		case a.reached:
+			a.judgeReached(&r, found[a.name])
+		default:
+			a.judgeRefused(&r, found[a.name], outside[a.name], listed)
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+func (a *attempt) judgeReached(r *Result, found answers) {
+	for _, refused := range found {
+		if refused != "" {
+			r.Status, r.Cause = Bad, refused
+			r.Fix = "see the lines above, and what /var/log/eggrun says; what is listed must be reached"
+			return
+		}
+	}
+	r.Cause = "reached"
+}
+
+// report is what to do when the wall has a hole.
+const report = "run no container with a list on this machine, and tell the maintainers in private, see SECURITY.md"
+
+func (a *attempt) judgeRefused(r *Result, found, outside answers, listed bool) {
+	wanted := a.refusal
+	if !listed && wanted == "port_not_listed" {
+		wanted = "not_listed" // of an empty list
+	}
+	for _, address := range sortedKeys(found) {
+		refused := found[address]
+		switch {
+		case refused == "":
+			r.Status, r.Cause, r.Fix = Bad, "the container reached "+address, report
+			return
+		case !strings.Contains(refused, wanted):
+			r.Status, r.Cause = Bad, fmt.Sprintf("refused without the reason %s: %s", wanted, refused)
+			r.Fix = "see whether this program and its sidecar are the same version"
+			return
+		case a.control && outside[address] != "":
+			r.Status, r.Cause = Missing, fmt.Sprintf("shows nothing, since the host does not reach %s either: %s", address, outside[address])
+			r.Fix = "allow connections from this host to itself in its firewall, to try it"
+			return
+		case r.Cause == "":
+			r.Cause = "refused: " + refused
+		}
+	}
+}
+
+func sortedKeys(found answers) []string {
+	var keys []string
+	for key := range found {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// judgeAudit looks for the refusals in the audit log.
+func judgeAudit(audit string) Result {
+	r := Result{Group: wallGroup, Name: "audit", Status: OK, Cause: "every refusal has its line"}
+	for line := range strings.Lines(audit) {
+		var entry struct{ Host, Decision string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Host == denied && entry.Decision == "deny" {
+			return r
+		}
+	}
+	r.Status, r.Cause, r.Fix = Bad, "the refused name is not in the audit log", "see whether the disk with the audit log is full"
+	return r
+}
+
+// tryContainer makes a container with the list in which [Attempt] runs, and
+// returns what came of it and what the audit log says. failure is why there was
+// no container. Nothing is left of it, whatever happens.
+func (c *checker) tryContainer(ctx context.Context, t *targets, list string) (found map[string]answers, audit, failure string, err error) {
+	dir, err := os.MkdirTemp("", "eggrun-check-")
+	if err != nil {
+		return nil, "", "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := c.writeBundle(dir, t, list); err != nil {
+		return nil, "", "", err
+	}
+	id := filepath.Base(dir)
+	var stderr bytes.Buffer
+	run := c.runtime(ctx, dir, "run", "--bundle", dir, id)
+	run.Stderr = &stderr
+	out, runErr := run.Output()
+	// It is gone already, unless it was interrupted.
+	remove := c.runtime(context.WithoutCancel(ctx), dir, "delete", "--force", id)
+	if text, err := remove.CombinedOutput(); err != nil {
+		return nil, "", "", fmt.Errorf("delete the container of the check: %w: %s", err, oneLine(string(text)))
+	}
+	if audit, err = c.takeAudit(dir, id); err != nil || ctx.Err() != nil {
+		return nil, "", "", err
+	}
+	if runErr != nil {
+		failure = oneLine(strings.TrimPrefix(stderr.String(), "eggrun: "))
+		if failure == "" {
+			failure = oneLine(runErr.Error())
+		}
+		return nil, "", failure, nil
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, "", "", fmt.Errorf("what the container of the check says: %w", err)
+	}
+	return found, audit, "", nil
+}
+
+// runtime is a call of this program for the container below dir. A signal from
+// the terminal does not get at it: it is ended by ctx, in order.
+func (c *checker) runtime(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	globals := append(slices.Clone(c.Globals), "--root", filepath.Join(dir, "state"))
+	cmd := exec.CommandContext(ctx, c.Exe, append(globals, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+dir)
+	return cmd
+}
+
+// takeAudit reads the audit log of the container and removes it.
+func (c *checker) takeAudit(dir, id string) (string, error) {
+	path, err := egress.AuditPath(id, false)
+	if c.Rootless {
+		path = filepath.Join(dir, "eggrun", id+".jsonl")
+	}
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return string(data), errors.Join(err, os.Remove(path))
+}
+
+// writeBundle makes a root file system that has nothing but this program, and
+// asks for the capabilities that an engine's --privileged would.
+func (c *checker) writeBundle(dir string, t *targets, list string) error {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	config := spec.Example(false)
+	config.Root.Readonly = false
+	config.Process.Terminal = false
+	config.Process.Args = []string{"/eggrun", "check", InsideArgument, string(text)}
+	wide := []string{"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE"}
+	config.Process.Capabilities = &specs.LinuxCapabilities{Bounding: wide, Permitted: wide, Effective: wide}
+	config.Mounts = slices.DeleteFunc(config.Mounts, func(m specs.Mount) bool { return m.Destination != "/proc" && m.Destination != "/dev" })
+	config.Mounts = append(config.Mounts, specs.Mount{Destination: "/eggrun", Type: "bind", Source: c.Exe, Options: []string{"bind", "ro"}})
+	config.Annotations = map[string]string{"eggrun.domains": list, "eggrun.mode": "enforce"}
+	data, err := json.Marshal(config)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(dir, "rootfs"), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600)
+}
