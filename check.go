@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,9 +72,6 @@ func runChecks(c *cli.Context, options *check.Options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	results, err := check.Run(ctx, options)
-	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted; nothing is left of it")
-	}
 	if err != nil {
 		return err
 	}

@@ -82,29 +82,62 @@ type checker struct {
 	host
 	// privileged is set for a caller who needs no user namespace of his own.
 	privileged bool
-	results    []Result
+	// dir is for everything that the checks make; the container is called as it
+	// is.
+	dir     string
+	results []Result
+	// left are errors of removing what was made.
+	left []error
 }
 
-// Run makes all checks, in the order in which the results depend on each other.
-// It ends early, with what it has, when ctx is done.
+// Run makes all checks, in the order in which the results depend on each other,
+// and removes what it made, also when ctx is done before the end: then the error
+// says that it was interrupted.
 func Run(ctx context.Context, options *Options) ([]Result, error) {
 	privileged, err := linux.HasCapability(unix.CAP_SYS_ADMIN)
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{Options: *options, privileged: privileged, host: host{
+	dir, err := os.MkdirTemp("", "eggrun-check-")
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{Options: *options, privileged: privileged, dir: dir, host: host{
 		files: os.DirFS("/"), getenv: os.Getenv, lookPath: exec.LookPath, uid: os.Geteuid(),
-		version: func(program string) string { return programVersion(ctx, program) },
+		version: func(program string) string { return programVersion(ctx, program, dir) },
 		judge:   func(path string) program { return judgeProgram(path, options.Exe) },
 	}}
+	err = c.all(ctx)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	c.remember(os.RemoveAll(dir))
+	for _, left := range c.left {
+		if err == nil {
+			err = left
+		} else {
+			err = fmt.Errorf("%w; %w", err, left)
+		}
+	}
+	return c.results, err
+}
+
+func (c *checker) all(ctx context.Context) error {
 	for _, group := range []func(context.Context) error{
 		c.kernel, c.cgroups, c.ids, c.installation, c.engines, c.wall,
 	} {
-		if err := errors.Join(group(ctx), ctx.Err()); err != nil {
-			return c.results, err
+		if err := group(ctx); err != nil || ctx.Err() != nil {
+			return err
 		}
 	}
-	return c.results, nil
+	return nil
+}
+
+// remember keeps an error of removing what was made.
+func (c *checker) remember(err error) {
+	if err != nil {
+		c.left = append(c.left, err)
+	}
 }
 
 func (c *checker) add(results ...Result) { c.results = append(c.results, results...) }
@@ -125,11 +158,17 @@ func (h *host) exists(path string) bool {
 	return err == nil
 }
 
-// programVersion asks a program, which may take its time or want a server.
-func programVersion(ctx context.Context, program string) string {
+// programVersion asks a program, which may take its time or want a server. The
+// directories that podman makes at each start are made in dir.
+func programVersion(ctx context.Context, program, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	for _, name := range []string{"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"} {
+		cmd.Env = append(cmd.Env, name+"="+dir)
+	}
+	out, err := cmd.Output()
 	if err != nil {
 		return ""
 	}

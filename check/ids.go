@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/moby/sys/user"
@@ -22,6 +23,9 @@ func (c *checker) ids(context.Context) error {
 	name := fmt.Sprint(c.uid)
 	if u, err := user.CurrentUser(); err == nil {
 		name = u.Name
+	} else {
+		c.add(Result{idsGroup, "user", Bad, fmt.Sprintf("uid %d: %s", c.uid, oneLine(err.Error())),
+			fmt.Sprintf("echo user%d:x:%[1]d:%d::%s:/bin/sh >>/etc/passwd", c.uid, os.Getegid(), c.getenv("HOME"))})
 	}
 	for _, kind := range []struct{ helper, file string }{
 		{"newuidmap", "/etc/subuid"}, {"newgidmap", "/etc/subgid"},
@@ -75,9 +79,12 @@ func (c *checker) runtimeDir() Result {
 	fix := fmt.Sprintf("log in by a session of systemd, or mkdir -m 700 /run/user/%d, as that user, and export XDG_RUNTIME_DIR=/run/user/%[1]d", c.uid)
 	switch {
 	case dir == "":
-		r.Status, r.Cause, r.Fix = Bad, "not set, so there is no place for the containers' state", fix
+		r.Cause = "not set, and engines for users need it"
 	case !writable(dir):
-		r.Status, r.Cause, r.Fix = Bad, dir+" can't be written to", fix
+		r.Cause = dir + " can't be written to, and engines for users need it"
+	default:
+		return r
 	}
+	r.Status, r.Fix = Missing, fix
 	return r
 }

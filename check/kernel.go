@@ -33,11 +33,10 @@ func (c *checker) kernel(ctx context.Context) error {
 	if err != nil && !c.privileged {
 		return nil // the rest would fail for that reason alone
 	}
-	dir, err := os.MkdirTemp("", "eggrun-check-")
+	dir, err := os.MkdirTemp(c.dir, "try-")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(dir)
 	outcomes, err := c.tryAll(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("try what the kernel can do: %w", err)
@@ -93,6 +92,10 @@ func (c *checker) userNamespace(err error) Result {
 	r := Result{Group: kernelGroup, Name: "user namespace", Status: OK}
 	if err == nil {
 		return r
+	}
+	var failed *os.PathError // "fork/exec", as package os calls it
+	if errors.As(err, &failed) {
+		err = os.NewSyscallError("clone", failed.Err)
 	}
 	r.Status, r.Cause = Bad, oneLine(err.Error())
 	if c.privileged {

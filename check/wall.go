@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ import (
 const wallGroup = "wall"
 
 // wall makes a container with a list and lets it try to get out.
-func (c *checker) wall(ctx context.Context) (err error) {
+func (c *checker) wall(ctx context.Context) error {
 	if c.Quick {
 		return nil
 	}
@@ -32,7 +33,7 @@ func (c *checker) wall(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("servers for the wall to be tried with: %w", err)
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { c.remember(s.Close()) }()
 	outside := map[string]answers{}
 	for i := range attempts {
 		if attempts[i].control {
@@ -41,7 +42,7 @@ func (c *checker) wall(ctx context.Context) (err error) {
 	}
 	listed := true
 	found, audit, failure, err := c.tryContainer(ctx, &s.targets, s.Allowed+"!tcp")
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	if failure != "" {
@@ -160,33 +161,26 @@ func judgeAudit(audit string) Result {
 // returns what came of it and what the audit log says. failure is why there was
 // no container. Nothing is left of it, whatever happens.
 func (c *checker) tryContainer(ctx context.Context, t *targets, list string) (found map[string]answers, audit, failure string, err error) {
-	dir, err := os.MkdirTemp("", "eggrun-check-")
+	bundle, err := os.MkdirTemp(c.dir, "bundle-")
 	if err != nil {
 		return nil, "", "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := c.writeBundle(dir, t, list); err != nil {
+	if err := c.writeBundle(bundle, t, list); err != nil {
 		return nil, "", "", err
 	}
-	id := filepath.Base(dir)
+	id := filepath.Base(c.dir)
 	var stderr bytes.Buffer
-	run := c.runtime(ctx, dir, "run", "--bundle", dir, id)
+	run := c.runtime(ctx, "run", "--bundle", bundle, id)
 	run.Stderr = &stderr
 	out, runErr := run.Output()
 	// It is gone already, unless it was interrupted.
-	remove := c.runtime(context.WithoutCancel(ctx), dir, "delete", "--force", id)
-	if text, err := remove.CombinedOutput(); err != nil {
-		return nil, "", "", fmt.Errorf("delete the container of the check: %w: %s", err, oneLine(string(text)))
+	if text, err := c.runtime(context.WithoutCancel(ctx), "delete", "--force", id).CombinedOutput(); err != nil {
+		c.remember(fmt.Errorf("delete the container of the check: %w: %s", err, oneLine(string(text))))
 	}
-	if audit, err = c.takeAudit(dir, id); err != nil || ctx.Err() != nil {
-		return nil, "", "", err
-	}
+	audit = c.takeAudit(id)
 	if runErr != nil {
 		failure = oneLine(strings.TrimPrefix(stderr.String(), "eggrun: "))
-		if failure == "" {
-			failure = oneLine(runErr.Error())
-		}
-		return nil, "", failure, nil
+		return nil, "", cmp.Or(failure, oneLine(runErr.Error())), nil
 	}
 	if err := json.Unmarshal(out, &found); err != nil {
 		return nil, "", "", fmt.Errorf("what the container of the check says: %w", err)
@@ -194,32 +188,36 @@ func (c *checker) tryContainer(ctx context.Context, t *targets, list string) (fo
 	return found, audit, "", nil
 }
 
-// runtime is a call of this program for the container below dir. A signal from
-// the terminal does not get at it: it is ended by ctx, in order.
-func (c *checker) runtime(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	globals := append(slices.Clone(c.Globals), "--root", filepath.Join(dir, "state"))
+// runtime is a call of this program for the container. A signal from the terminal
+// does not get at it: it is ended by ctx, in order.
+func (c *checker) runtime(ctx context.Context, args ...string) *exec.Cmd {
+	globals := append(slices.Clone(c.Globals), "--root", filepath.Join(c.dir, "state"))
 	cmd := exec.CommandContext(ctx, c.Exe, append(globals, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+dir)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+c.dir)
 	return cmd
 }
 
 // takeAudit reads the audit log of the container and removes it.
-func (c *checker) takeAudit(dir, id string) (string, error) {
+func (c *checker) takeAudit(id string) string {
 	path, err := egress.AuditPath(id, false)
 	if c.Rootless {
-		path = filepath.Join(dir, "eggrun", id+".jsonl")
+		path = filepath.Join(c.dir, "eggrun", id+".jsonl")
 	}
 	if err != nil {
-		return "", err
+		c.remember(err)
+		return ""
 	}
 	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+	if err == nil {
+		err = os.Remove(path)
 	}
-	return string(data), errors.Join(err, os.Remove(path))
+	if !errors.Is(err, os.ErrNotExist) {
+		c.remember(err)
+	}
+	return string(data)
 }
 
 // writeBundle makes a root file system that has nothing but this program, and
