@@ -82,7 +82,7 @@ func TestStatus(t *testing.T) {
 	want("init makes its mounts", specs.StateCreating, init.PID)
 	save(func(s *state.State) { s.Ready = true })
 	want("init waits", specs.StateCreated, init.PID)
-	if err := dir.ReleaseFIFO(false); err != nil {
+	if err := dir.ReleaseFIFO(0, false); err != nil {
 		t.Fatal(err)
 	}
 	want("the program runs", specs.StateRunning, init.PID)

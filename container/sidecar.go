@@ -183,11 +183,24 @@ func (c *creation) startKiller() error {
 }
 
 // recheckWall looks whether the wall stands when the program is about to start:
-// an engine may have put interfaces into the namespace since create.
-func (c *Container) recheckWall() error {
+// an engine may have put interfaces into the namespace since create. It tells
+// init which environment that makes.
+func (c *Container) recheckWall() (syncsocket.Word, error) {
 	var base execBase
 	if err := c.dir.LoadExec(&base); err != nil {
-		return err
+		return 0, err
 	}
-	return egress.Started(c.state.Init, c.state.Network, &base.Policy, base.Wall)
+	unsettled := base.Wall.Unsettled != nil
+	if err := egress.Started(c.state.Init, c.state.Network, &base.Policy, base.Wall); err != nil {
+		return 0, err
+	}
+	if unsettled {
+		if err := c.dir.SaveExec(base); err != nil {
+			return 0, err
+		}
+	}
+	if !base.Wall.ProxyEnv {
+		return syncsocket.StartOpen, nil
+	}
+	return syncsocket.Start, nil
 }

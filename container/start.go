@@ -6,6 +6,7 @@ import (
 
 	"eggrun/internal/hook"
 	"eggrun/internal/state"
+	"eggrun/internal/syncsocket"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -20,15 +21,16 @@ func (c *Container) Start() error {
 	if !c.state.HasProcess {
 		return errors.New("config.json has no process; nothing can be started")
 	}
-	// An engine may have put an interface into the namespace since create.
+	word := syncsocket.Start
 	if c.state.Walled {
-		if err := c.recheckWall(); err != nil {
+		var err error
+		if word, err = c.recheckWall(); err != nil {
 			return err
 		}
 	}
 	step()
 	// The poststart hooks come after the program was executed.
-	if err := c.dir.ReleaseFIFO(len(c.state.Hooks.Poststart) > 0); err != nil {
+	if err := c.dir.ReleaseFIFO(byte(word), len(c.state.Hooks.Poststart) > 0); err != nil {
 		return err
 	}
 	step()

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/syncsocket"
 	"eggrun/policy"
 
@@ -18,8 +19,9 @@ import (
 const (
 	// kindJoin hands over a further member: its id, and its pidfd.
 	kindJoin syncsocket.Kind = "join"
-	// kindPeers says who is reached directly, a list of [inside.Range].
-	kindPeers syncsocket.Kind = "peers"
+	// kindBrought says what the engine has brought by the start of a member, a
+	// [brought].
+	kindBrought syncsocket.Kind = "brought"
 	// kindReload brings a [policy.Policy].
 	kindReload syncsocket.Kind = "reload"
 	// kindStatus is answered by a [Status], kindMetrics by a text.
@@ -27,6 +29,14 @@ const (
 	kindMetrics syncsocket.Kind = "metrics"
 	kindDone    syncsocket.Kind = "done"
 )
+
+// brought is what an engine has added to a network namespace.
+type brought struct {
+	// Peers are who is reached directly.
+	Peers []inside.Range `json:"peers"`
+	// Conf is the engine's resolv.conf, nil where that is as it was at create.
+	Conf *resolver.Conf `json:"conf,omitempty"`
+}
 
 // Status is what a sidecar says of itself.
 type Status struct {
@@ -87,12 +97,12 @@ func (s *sidecar) obey(m *syncsocket.Message) (answer any, err error) {
 			return nil, errors.New("the last member has ended")
 		}
 		return nil, s.addMember(id, m.Files[0])
-	case kindPeers:
-		var peers []inside.Range
-		if err := m.Decode(kindPeers, &peers); err != nil {
+	case kindBrought:
+		var b brought
+		if err := m.Decode(kindBrought, &b); err != nil {
 			return nil, err
 		}
-		s.setPeers(peers)
+		s.setEngine(&b)
 		return nil, nil
 	case kindReload:
 		p := new(policy.Policy)

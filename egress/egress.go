@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"eggrun/egress/inside"
@@ -42,14 +43,33 @@ func Prepare(plan *spec.Plan, n *Network, pol *policy.Policy, stateDir string) (
 		return nil, fmt.Errorf("mount on %q: %w", resolvConf, err)
 	}
 	p := &Prepared{Network: n, Policy: pol, conf: conf, confFile: filepath.Join(stateDir, "resolv.conf")}
-	if needsOwnConf(conf, n.Closed) {
+	// In a new namespace it can't be known yet.
+	if n.IsNew() || needsOwnConf(conf, n.Closed) {
 		p.confText = ownConf(conf, n.Closed)
 	}
 	p.ProxyEnv = pol.ProxyEnv == policy.ProxyEnvOn || n.Closed && pol.ProxyEnv == policy.ProxyEnvAuto
+	if n.IsNew() {
+		p.unsettled = &Unsettled{ProxyEnv: pol.ProxyEnv == policy.ProxyEnvAuto, OwnConf: p.confFile}
+		if m := confMount(plan); m != nil {
+			p.unsettled.EngineConf = m.Source
+		}
+	}
 	if plan.Process != nil {
-		plan.Process.Env = Environment(plan.Process.Env, plan.Hostname, p.ProxyEnv)
+		p.setEnvironment(plan)
 	}
 	return p, nil
+}
+
+// setEnvironment has the environment name the proxy, or lets start decide that.
+func (p *Prepared) setEnvironment(plan *spec.Plan) {
+	env := plan.Process.Env
+	if p.unsettled == nil || !p.unsettled.ProxyEnv {
+		plan.Process.Env = Environment(env, plan.Hostname, p.ProxyEnv)
+		return
+	}
+	plain := Environment(env, plan.Hostname, false)
+	plan.Process.Env = plain
+	plan.Process.ClosedEnv = slices.DeleteFunc(Environment(env, plan.Hostname, true), func(v string) bool { return slices.Contains(plain, v) })
 }
 
 // Prepared is what [Prepare] found out and decided.
@@ -59,6 +79,8 @@ type Prepared struct {
 	// ProxyEnv tells whether the environment names the proxy.
 	ProxyEnv bool
 	conf     *resolver.Conf
+	// unsettled is nil where nothing is left to start.
+	unsettled *Unsettled
 	// confText is the resolv.conf that the container gets, "" to keep the
 	// engine's.
 	confText, confFile string

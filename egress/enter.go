@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
 	"eggrun/internal/syncsocket"
 	"eggrun/policy"
@@ -210,16 +211,50 @@ type Kept struct {
 	ProxyEnv bool `json:"proxyEnv,omitempty"`
 	// Nameservers are the engine's.
 	Nameservers []netip.Addr `json:"nameservers,omitempty"`
+	// Unsettled is nil where all was known at create, and after start.
+	Unsettled *Unsettled `json:"unsettled,omitempty"`
+}
+
+// Unsettled is what start decides about a network namespace that was made for
+// the container. Docker and buildah add their interfaces, and write what the
+// container is to ask, after create has been called.
+type Unsettled struct {
+	// ProxyEnv tells whether the environment names the proxy only if the
+	// namespace stays closed.
+	ProxyEnv bool `json:"proxyEnv,omitempty"`
+	// EngineConf is the engine's resolv.conf, "" for none, and OwnConf the one
+	// that is mounted in its place. Both are files of the host.
+	EngineConf string `json:"engineConf,omitempty"`
+	OwnConf    string `json:"ownConf,omitempty"`
+}
+
+// settle brings k up to date in a namespace that has been opened since create,
+// and returns what the engine's resolv.conf says by now.
+func (k *Kept) settle() (*resolver.Conf, error) {
+	conf := &resolver.Conf{}
+	if k.Unsettled.EngineConf != "" {
+		var err error
+		if conf, err = readConfFile(k.Unsettled.EngineConf); err != nil {
+			return nil, err
+		}
+	}
+	// In place, for that is what is mounted.
+	if err := os.WriteFile(k.Unsettled.OwnConf, []byte(ownConf(conf, false)), 0o644); err != nil {
+		return nil, err
+	}
+	k.Nameservers = conf.Nameservers
+	k.ProxyEnv = k.ProxyEnv && !k.Unsettled.ProxyEnv
+	return conf, nil
 }
 
 // Kept returns what is to be kept.
 func (p *Prepared) Kept() *Kept {
-	return &Kept{ProxyEnv: p.ProxyEnv, Nameservers: p.conf.Nameservers}
+	return &Kept{ProxyEnv: p.ProxyEnv, Nameservers: p.conf.Nameservers, Unsettled: p.unsettled}
 }
 
 // Started makes sure that the wall stands when a container's program is about to
 // be started, and finds out who is on-link by then. init is the container's,
-// entry that of its namespace.
+// entry that of its namespace. What was unsettled in k is settled.
 func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) error {
 	p, err := currentPolicy(entry, own)
 	if err != nil {
@@ -230,24 +265,32 @@ func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) erro
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	defer netNS.Close()
+	var now brought
+	if k.Unsettled != nil {
+		if inside.CheckClosedIn(netNS) != nil {
+			if now.Conf, err = k.settle(); err != nil {
+				return fmt.Errorf("%s: %w", resolvConf, err)
+			}
+		}
+		k.Unsettled = nil
+	}
 	w := wall(p, k.Nameservers)
 	if w.Host, err = inside.Addresses(); err != nil {
 		return err
 	}
-	var peers []inside.Range
 	err = inside.Within(netNS, func() (err error) {
 		// In a closed namespace nobody is on-link, so that the rules need not be
 		// made anew, for which the kernel takes milliseconds.
 		if err := inside.Recheck(w, inside.CheckClosed() != nil); err != nil {
 			return err
 		}
-		peers, err = inside.PeerRanges(w)
+		now.Peers, err = inside.PeerRanges(w)
 		return err
 	})
 	if err != nil {
 		return networkError(err)
 	}
-	return ask(entry, kindPeers, peers, nil)
+	return ask(entry, kindBrought, now, nil)
 }
 
 // Executed makes sure that the wall stands when a further program is about to be

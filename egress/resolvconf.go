@@ -29,7 +29,11 @@ func readConf(plan *spec.Plan) (*resolver.Conf, error) {
 	if m == nil {
 		return &resolver.Conf{}, nil
 	}
-	f, err := os.Open(m.Source)
+	return readConfFile(m.Source)
+}
+
+func readConfFile(path string) (*resolver.Conf, error) {
+	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return &resolver.Conf{}, nil // the mount will report it
 	}

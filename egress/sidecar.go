@@ -66,11 +66,13 @@ type sidecar struct {
 	noTables bool
 	ended    chan error
 
-	mu      sync.Mutex
-	policy  *policy.Policy
-	conf    resolver.Conf
-	engine  resolver.Engine
-	members map[*os.File]string // pidfd → id
+	mu     sync.Mutex
+	policy *policy.Policy
+	conf   resolver.Conf
+	engine resolver.Engine
+	// upstream is nil where nobody can be asked.
+	upstream *resolver.Nameservers
+	members  map[*os.File]string // pidfd → id
 }
 
 // prepare waits for the serve message and makes everything that it names, once
@@ -217,16 +219,23 @@ func (s *sidecar) setUpstream(sockets map[string]*os.File) error {
 		if err != nil {
 			return err
 		}
-		s.engine.Upstream = upstream
+		s.upstream, s.engine.Upstream = upstream, upstream
 	}
 	s.resolver.SetEngine(s.engine)
 	return nil
 }
 
-// setPeers says who is reached directly.
-func (s *sidecar) setPeers(peers []inside.Range) {
+// setEngine says who is reached directly, and who knows their names.
+func (s *sidecar) setEngine(b *brought) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	peers := b.Peers
+	if b.Conf != nil {
+		s.engine.Search = b.Conf.Search
+		if s.upstream != nil {
+			s.upstream.SetServers(b.Conf.Nameservers)
+		}
+	}
 	s.engine.IsPeer = func(a netip.Addr) bool {
 		for _, r := range peers {
 			if r.Contains(a) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"eggrun/internal/hook"
 	"eggrun/internal/linux"
@@ -27,7 +28,12 @@ func (s *setup) execute() error {
 	if p == nil {
 		return s.waitForEver()
 	}
-	program, err := linux.PrepareExec(s.command, p.Args, listenEnv(p.Env, &s.container.request))
+	env := listenEnv(p.Env, &s.container.request)
+	program, err := linux.PrepareExec(s.command, p.Args, env)
+	if err != nil {
+		return err
+	}
+	closed, err := linux.PrepareExec(s.command, p.Args, replaceVariables(env, p.ClosedEnv))
 	if err != nil {
 		return err
 	}
@@ -67,7 +73,9 @@ func (s *setup) execute() error {
 	}
 	if !s.isExec() {
 		_ = unix.Close(socket)
-		waitForStart(fifo)
+		if waitForStart(fifo) != syncsocket.StartOpen {
+			program = closed
+		}
 		if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
 			return err
 		}
@@ -76,13 +84,28 @@ func (s *setup) execute() error {
 	return fmt.Errorf("exec %s: %w", s.command, errno) // in the words of runc, which people search for
 }
 
-// waitForStart waits for the byte with which start lets the program run.
-func waitForStart(fifo int) {
+// replaceVariables returns env with the variables, in the place of others with
+// their names.
+func replaceVariables(env, variables []string) []string {
+	names := make(map[string]bool)
+	for _, variable := range variables {
+		name, _, _ := strings.Cut(variable, "=")
+		names[name] = true
+	}
+	env = slices.DeleteFunc(slices.Clone(env), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return names[name]
+	})
+	return append(env, variables...)
+}
+
+// waitForStart waits for the word with which start lets the program run.
+func waitForStart(fifo int) syncsocket.Word {
 	var start [1]byte
 	for {
 		n, err := unix.Read(fifo, start[:])
 		if n == 1 {
-			return
+			return syncsocket.Word(start[0])
 		}
 		if err != unix.EINTR {
 			os.Exit(exitFailed)

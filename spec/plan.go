@@ -172,11 +172,14 @@ type Namespace struct {
 
 // Process is the user's program and what it runs with.
 type Process struct {
-	Args     []string   `json:"args"`
-	Env      []string   `json:"env,omitempty"`
-	Cwd      string     `json:"cwd"`
-	Terminal bool       `json:"terminal,omitempty"`
-	Console  *specs.Box `json:"console,omitempty"`
+	Args []string `json:"args"`
+	Env  []string `json:"env,omitempty"`
+	// ClosedEnv are variables that come to Env, in the place of those of the same
+	// names, unless an engine has opened the network namespace by start.
+	ClosedEnv []string   `json:"closedEnv,omitempty"`
+	Cwd       string     `json:"cwd"`
+	Terminal  bool       `json:"terminal,omitempty"`
+	Console   *specs.Box `json:"console,omitempty"`
 
 	User            specs.User               `json:"user"`
 	Capabilities    *specs.LinuxCapabilities `json:"capabilities,omitempty"`

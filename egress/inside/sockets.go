@@ -42,8 +42,9 @@ const (
 	DNSTCP4      = "dns-tcp4"
 	DNSTCP6      = "dns-tcp6"
 	// EngineUDP4 and the like are not bound and not connected. They may ask the
-	// engine's resolver, and are there when it has an address of that family. A
-	// TCP socket can be used again after connect(AF_UNSPEC).
+	// engine's resolver, and are there when it has an address of that family, or
+	// when the namespace is new and may still get one. A TCP socket can be used
+	// again after connect(AF_UNSPEC).
 	EngineUDP4 = "engine-udp4"
 	EngineUDP6 = "engine-udp6"
 	EngineTCP4 = "engine-tcp4"
@@ -235,7 +236,7 @@ func (w *Wall) open(tables bool) (s *Sockets, err error) {
 	if err := w.openPorts(s); err != nil {
 		return s, err
 	}
-	if err := w.openEngine(s); err != nil {
+	if err := w.openEngine(s, has6); err != nil {
 		return s, err
 	}
 	if err := s.openNetlink(Diag, unix.NETLINK_SOCK_DIAG, 0); err != nil {
@@ -265,20 +266,20 @@ func (w *Wall) openPorts(s *Sockets) error {
 
 // openEngine opens the sockets that may ask the engine's resolver. Without
 // nftables the namespace is closed, and there is none.
-func (w *Wall) openEngine(s *Sockets) error {
-	var has4, has6 bool
+func (w *Wall) openEngine(s *Sockets, has6 bool) error {
+	wants4, wants6 := w.New, w.New && has6
 	for _, r := range w.Resolvers {
-		has4, has6 = has4 || r.Is4(), has6 || r.Is6()
+		wants4, wants6 = wants4 || r.Is4(), wants6 || r.Is6()
 	}
 	for _, one := range []struct {
 		wanted              bool
 		name                string
 		family, kind, proto int
 	}{
-		{has4, EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{has4, EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
-		{has6, EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{has6, EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{wants4, EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{wants4, EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{wants6, EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{wants6, EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
 	} {
 		if !one.wanted || s.NoTables {
 			continue

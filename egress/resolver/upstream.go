@@ -37,9 +37,7 @@ type Nameservers struct {
 // which don't block: that is a property of the socket, so nobody else may use it.
 func NewNameservers(files []*os.File, servers []netip.Addr) (*Nameservers, error) {
 	n := &Nameservers{turn: make(chan struct{}, 1)}
-	for _, server := range servers {
-		n.servers = append(n.servers, netip.AddrPortFrom(server, dnsPort))
-	}
+	n.SetServers(servers)
 	var errs []error
 	for _, file := range files {
 		k, err := newSocket(file)
@@ -53,6 +51,17 @@ func NewNameservers(files []*os.File, servers []netip.Addr) (*Nameservers, error
 		return nil, fmt.Errorf("socket to the engine's resolver: %w", err)
 	}
 	return n, nil
+}
+
+// SetServers puts servers in the place of those that are asked, once nobody waits
+// for an answer.
+func (n *Nameservers) SetServers(servers []netip.Addr) {
+	n.turn <- struct{}{}
+	defer func() { <-n.turn }()
+	n.servers = nil
+	for _, server := range servers {
+		n.servers = append(n.servers, netip.AddrPortFrom(server, dnsPort))
+	}
 }
 
 // Close closes the sockets; a question that waits for an answer gets none.

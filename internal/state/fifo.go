@@ -41,10 +41,11 @@ func (d *Dir) HasFIFO() bool {
 	return err == nil
 }
 
-// ReleaseFIFO lets init go on and removes the fifo: created becomes running.
+// ReleaseFIFO gives init the word to go on and removes the fifo: created becomes
+// running.
 // [ErrNotRunning] where init is gone. With untilExec it waits until init has
 // executed the program, or has ended.
-func (d *Dir) ReleaseFIFO(untilExec bool) error {
+func (d *Dir) ReleaseFIFO(word byte, untilExec bool) error {
 	fd, err := d.openFIFO(unix.O_WRONLY | unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENXIO) {
 		return ErrNotRunning
@@ -57,7 +58,7 @@ func (d *Dir) ReleaseFIFO(untilExec bool) error {
 	if err := d.root.Remove(fifoFile); err != nil {
 		return err
 	}
-	if _, err := unix.Write(fd, []byte{0}); err != nil {
+	if _, err := unix.Write(fd, []byte{word}); err != nil {
 		return os.NewSyscallError("write exec fifo", err)
 	}
 	if !untilExec {

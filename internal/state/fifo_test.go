@@ -15,7 +15,7 @@ func TestFIFO(t *testing.T) {
 	t.Parallel()
 	d := create(t, t.TempDir(), "a")
 	wantEqual(t, "fifo before", d.HasFIFO(), false)
-	if err := d.ReleaseFIFO(false); !errors.Is(err, os.ErrNotExist) {
+	if err := d.ReleaseFIFO(0, false); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no fifo: %v", err)
 	}
 	fifo, err := d.MakeFIFO()
@@ -43,7 +43,7 @@ func TestFIFO(t *testing.T) {
 		t.Fatal("read before the release")
 	default:
 	}
-	if err := d.ReleaseFIFO(false); err != nil {
+	if err := d.ReleaseFIFO(0, false); err != nil {
 		t.Fatal(err)
 	}
 	wantEqual(t, "bytes", <-got, 1)
@@ -60,7 +60,7 @@ func TestFIFOUntilExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	released := make(chan error, 1)
-	go func() { released <- d.ReleaseFIFO(true) }()
+	go func() { released <- d.ReleaseFIFO(0, true) }()
 	if n, err := unix.Read(int(fifo.Fd()), make([]byte, 10)); n != 1 || err != nil {
 		t.Errorf("read %d bytes: %v", n, err)
 	}
@@ -89,7 +89,7 @@ func TestFIFOWithoutInit(t *testing.T) {
 	}
 	fifo.Close()
 	for range 2 {
-		wantError(t, d.ReleaseFIFO(false), ErrNotRunning)
+		wantError(t, d.ReleaseFIFO(0, false), ErrNotRunning)
 		wantEqual(t, "fifo", d.HasFIFO(), true)
 	}
 	wantEqual(t, "text", ErrNotRunning, "container not running")

@@ -24,6 +24,16 @@ const (
 	Unmount Task = "unmount"
 )
 
+// Word is the byte that start writes to the exec fifo.
+type Word byte
+
+const (
+	// Start lets the program run.
+	Start Word = iota
+	// StartOpen does so without the plan's ClosedEnv.
+	StartOpen
+)
+
 // Setup is the body of a Request. With [Create] its files are the exec fifo and
 // the rootfs tree.
 type Setup struct {
