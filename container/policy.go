@@ -63,8 +63,8 @@ func Engine(id, root, log string, getenv func(string) string) string {
 		return "podman"
 	case conmon:
 		return "cri-o"
-	case filepath.Base(root) == "moby":
-		return "docker"
+	case filepath.Base(root) == "moby", root == "" && filepath.Base(log) == "runc-log.json":
+		return "docker" // the second is its builder, BuildKit
 	case root != "" && filepath.Base(log) == "log.json":
 		return "containerd" // its shim logs into the bundle
 	}

@@ -14,6 +14,7 @@ func TestEngine(t *testing.T) {
 		{id, "/run/eggrun", "", "3", "cri-o"},
 		{id, "/run/containerd/runc/k8s.io", "/run/containerd/x/log.json", "", "containerd"},
 		{id, "/run/docker/runtime-runc/moby", "/run/docker/containerd/x/log.json", "", "docker"},
+		{id, "", "/var/lib/docker/buildkit/executor/runc-log.json", "", "docker"},
 	} {
 		getenv := func(name string) string { return map[string]string{conmonVariable: tt.pipe}[name] }
 		if got := Engine(tt.id, tt.root, tt.log, getenv); got != tt.want {
