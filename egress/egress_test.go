@@ -119,24 +119,37 @@ func TestPrepare(t *testing.T) {
 		}
 	}
 	rootfs := t.TempDir()
+	old, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
 	for _, tt := range []struct {
-		closed bool
-		env    policy.ProxyEnv
-		want   bool
+		network Network
+		env     policy.ProxyEnv
+		want    bool // the environment names the proxy
+		atStart bool // unless the namespace is open by start
 	}{
-		{true, policy.ProxyEnvAuto, true}, {true, policy.ProxyEnvOff, false},
-		{false, policy.ProxyEnvAuto, false}, {false, policy.ProxyEnvOn, true},
+		{Network{Closed: true}, policy.ProxyEnvAuto, true, true},
+		{Network{Closed: true}, policy.ProxyEnvOff, false, false},
+		{Network{Closed: true}, policy.ProxyEnvOn, true, false},
+		{Network{Closed: true, file: old}, policy.ProxyEnvAuto, true, false},
+		{Network{Closed: true, file: old}, policy.ProxyEnvOff, false, false},
+		{Network{file: old}, policy.ProxyEnvAuto, false, false},
+		{Network{file: old}, policy.ProxyEnvOn, true, false},
 	} {
 		plan := &spec.Plan{Rootfs: rootfs, Namespaces: network(""), Hostname: "web1", Process: &spec.Process{Env: []string{"HTTP_PROXY=x"}}}
 		asked := *pol
 		asked.ProxyEnv = tt.env
-		prepared, err := Prepare(plan, &Network{Closed: tt.closed}, &asked, rootfs)
+		prepared, err := Prepare(plan, &tt.network, &asked, rootfs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plan.Config.ProxyPort != 3128 || slices.Contains(plan.Process.Env, "HTTP_PROXY=x") ||
-			slices.Contains(plan.Process.Env, "NO_PROXY=localhost,127.0.0.1,web1") != tt.want || prepared.ProxyEnv != tt.want {
-			t.Errorf("%+v: port %d, environment %q", tt, plan.Config.ProxyPort, plan.Process.Env)
+		const variable = "NO_PROXY=localhost,127.0.0.1,web1"
+		if plan.Config.ProxyPort != 3128 || slices.Contains(plan.Process.Env, "HTTP_PROXY=x") || prepared.ProxyEnv != tt.want ||
+			slices.Contains(plan.Process.Env, variable) != (tt.want && !tt.atStart) ||
+			slices.Contains(plan.Process.ClosedEnv, variable) != tt.atStart {
+			t.Errorf("%+v: port %d, environment %q and %q", tt, plan.Config.ProxyPort, plan.Process.Env, plan.Process.ClosedEnv)
 		}
 		if err := prepared.MountFiles(plan); err != nil {
 			t.Fatal(err)
@@ -148,6 +161,47 @@ func TestPrepare(t *testing.T) {
 	}
 	if _, err := Prepare(&spec.Plan{Rootfs: rootfs, Namespaces: network("")}, &Network{Closed: true}, pol, "/state"); err != nil {
 		t.Errorf("without a process: %v", err)
+	}
+}
+
+// TestSettle is what start makes of a namespace that an engine has opened.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	theirs, own := dir+"/theirs", dir+"/own"
+	if err := os.WriteFile(theirs, []byte("nameserver 127.0.0.11\nsearch corp.example\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own, []byte("nameserver 198.18.0.1\n# the rest of a longer one\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mounted, err := os.Open(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounted.Close()
+	for _, tt := range []struct {
+		unsettled   Unsettled
+		proxyEnv    bool
+		nameservers string
+		conf        string
+	}{
+		{Unsettled{ProxyEnv: true, EngineConf: theirs, OwnConf: own}, false, "[127.0.0.11]", "nameserver 198.18.0.1\nsearch corp.example\n"},
+		{Unsettled{EngineConf: theirs, OwnConf: own}, true, "[127.0.0.11]", "nameserver 198.18.0.1\nsearch corp.example\n"},
+		{Unsettled{ProxyEnv: true, OwnConf: own}, false, "[]", "nameserver 198.18.0.1\n"},
+	} {
+		k := &Kept{ProxyEnv: true, Unsettled: &tt.unsettled}
+		conf, err := k.settle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.ProxyEnv != tt.proxyEnv || fmt.Sprint(k.Nameservers) != tt.nameservers || fmt.Sprint(conf.Nameservers) != tt.nameservers || string(text) != tt.conf {
+			t.Errorf("%+v: %+v, conf %+v, mounted %q", tt, k, conf, text)
+		}
 	}
 }
 

@@ -112,6 +112,10 @@ func TestNameservers(t *testing.T) {
 				t.Errorf("%s: %s: %d answers, want 60", address, q.name, got)
 			}
 		}
+		n.SetServers(nil)
+		if got := lookup(t, s, "db", dnsmessage.TypeA); got != "ServerFailure" {
+			t.Errorf("%s: db, of nobody: %s", address, got)
+		}
 	}
 }
 

@@ -33,20 +33,21 @@ func TestFIFO(t *testing.T) {
 		t.Errorf("a second fifo: %v", err)
 	}
 	// Init's read waits for the byte, also while there is no writer.
-	got := make(chan int, 1)
+	got := make(chan []byte, 1)
 	go func() {
-		n, _ := unix.Read(int(fifo.Fd()), make([]byte, 10))
-		got <- n
+		words := make([]byte, 10)
+		n, _ := unix.Read(int(fifo.Fd()), words)
+		got <- words[:max(n, 0)]
 	}()
 	select {
 	case <-got:
 		t.Fatal("read before the release")
 	default:
 	}
-	if err := d.ReleaseFIFO(0, false); err != nil {
+	if err := d.ReleaseFIFO(7, false); err != nil {
 		t.Fatal(err)
 	}
-	wantEqual(t, "bytes", <-got, 1)
+	wantEqual(t, "words", string(<-got), "\a")
 	wantEqual(t, "fifo after", d.HasFIFO(), false)
 }
 
