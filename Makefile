@@ -18,8 +18,9 @@ export GOTOOLCHAIN ?= auto
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: packages-build ## build bin/eggrun, static
+build: packages-build ## build bin/eggrun and bin/eggrun-criu, static
 	CGO_ENABLED=1 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) .
+	CGO_ENABLED=1 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(dir $(BIN))eggrun-criu ./criu
 
 demo: ## show what it does: a container's life, an allowlist, podman (root)
 	@demo/run
@@ -57,6 +58,7 @@ man: ## show the manual page
 
 install: build ## install program, manual page, examples and podman's configuration below PREFIX and /etc
 	install -D bin/eggrun $(DESTDIR)$(PREFIX)/bin/eggrun
+	install -D bin/eggrun-criu $(DESTDIR)$(PREFIX)/libexec/eggrun/eggrun-criu
 	install -D -m 644 man/eggrun.8 $(DESTDIR)$(PREFIX)/share/man/man8/eggrun.8
 	install -D -m 644 contrib/policy.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/policy.toml
 	install -D -m 644 contrib/eggrun.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/eggrun

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
+	"eggrun/container"
 	"eggrun/internal/seccomp"
 	"eggrun/policy"
 	"eggrun/spec"
@@ -44,6 +46,8 @@ var featuresCommand = &cli.Command{
 			Annotations: map[string]string{
 				"org.eggrun.version":                   version,
 				"io.github.seccomp.libseccomp.version": seccomp.LibseccompVersion(),
+				// runc's name, which engines look for.
+				"org.opencontainers.runc.checkpoint.enabled": strconv.FormatBool(container.HasCriuProgram()),
 			},
 			PotentiallyUnsafeConfigAnnotations: append(spec.AnnotationKeys(), policy.AnnotationKeys()...),
 		})

@@ -104,11 +104,12 @@ func newApp(log *errorLog) *cli.App {
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {}, // run decides
 		Commands: []*cli.Command{
-			checkCommand, createCommand, deleteCommand, egressCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
-			mountsCommand, pauseCommand, policyCommand, psCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
+			checkCommand, checkpointCommand, createCommand, deleteCommand, egressCommand, eventsCommand, execCommand, featuresCommand, killCommand, listCommand,
+			mountsCommand, pauseCommand, policyCommand, psCommand, restoreCommand, resumeCommand, runCommand, specCommand, startCommand, stateCommand, updateCommand,
 		},
 	}
 	complete(app.Commands, "", usage)
+	checkpointCommand.OnUsageError = helpOfCheckpoint(usage)
 	execCommand.OnUsageError = func(c *cli.Context, err error, sub bool) error { return execFailure{usage(c, err, sub)} }
 	return app
 }

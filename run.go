@@ -50,7 +50,7 @@ var runCommand = &cli.Command{
 		if byEngine(c) {
 			stderr = io.Discard
 		}
-		return runForeground(options, c.Bool("keep"), stderr)
+		return runForeground(options, c.Bool("keep"), stderr, func() (*container.Container, error) { return createAndStart(options) })
 	},
 }
 
@@ -80,7 +80,24 @@ func startNotifying(ctr *container.Container, options *container.CreateOptions) 
 	return notifier, nil
 }
 
-func runForeground(options *container.CreateOptions, keep bool, stderr io.Writer) error {
+// createAndStart makes a container whose program runs.
+func createAndStart(options *container.CreateOptions) (*container.Container, error) {
+	ctr, err := container.Create(options)
+	if err != nil {
+		return nil, err
+	}
+	notifier, err := startNotifying(ctr, options)
+	if err != nil {
+		return nil, errors.Join(err, remove(ctr, true), ctr.Close())
+	}
+	// A manager that can't be told is no reason to end what runs.
+	go func() { _ = notifier.Relay(os.Getpid()) }()
+	return ctr, nil
+}
+
+// runForeground waits for the container that begin makes, with our terminal as
+// its own.
+func runForeground(options *container.CreateOptions, keep bool, stderr io.Writer, begin func() (*container.Container, error)) error {
 	signals, begun := container.NotifyAll(), time.Now()
 	terminal := &foregroundTerminal{}
 	if options.Console == nil {
@@ -88,18 +105,12 @@ func runForeground(options *container.CreateOptions, keep bool, stderr io.Writer
 		options.ConsoleOptional = true
 		options.ConsoleSize = terminalSize()
 	}
-	ctr, err := container.Create(options)
+	defer terminal.restore()
+	ctr, err := begin()
 	if err != nil {
 		return err
 	}
-	defer terminal.restore()
-	notifier, err := startNotifying(ctr, options)
-	if err != nil {
-		return errors.Join(err, remove(ctr, true), ctr.Close())
-	}
 	hasPolicy := ctr.HasPolicy()
-	// A manager that can't be told is no reason to end what runs.
-	go func() { _ = notifier.Relay(os.Getpid()) }()
 	// Others may look at it, signal it and delete it while we wait.
 	if err := ctr.Close(); err != nil {
 		return err

@@ -177,16 +177,20 @@ func (c *creation) runHooks() error {
 			return err
 		}
 	}
+	if err := c.hostHooks(); err != nil {
+		return err
+	}
+	step()
+	return c.socket.Send(syncsocket.Proceed, nil)
+}
+
+func (c *creation) hostHooks() error {
 	hooks := c.plan.Hooks
 	//nolint:staticcheck // deprecated in the specification, used by engines
 	if err := hook.Run("prestart", hooks.Prestart, c.hookState(specs.StateCreated)); err != nil {
 		return err
 	}
-	if err := hook.Run("createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating)); err != nil {
-		return err
-	}
-	step()
-	return c.socket.Send(syncsocket.Proceed, nil)
+	return hook.Run("createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating))
 }
 
 // finish makes the container known as created.
@@ -213,6 +217,10 @@ func (c *creation) finish() error {
 	base := newExecBase(c.process, c.plan, c.filters)
 	if c.walled != nil {
 		base.Policy, base.Wall = *c.policy, c.walled.Kept()
+	}
+	var err error
+	if base.Streams, err = streams(); err != nil {
+		return err
 	}
 	if err := c.dir.SaveExec(base); err != nil {
 		return err

@@ -66,6 +66,7 @@ type CreateOptions struct {
 type creation struct {
 	Container
 	options *CreateOptions
+	criu    *CriuOptions // nil unless it is restored
 	plan    *spec.Plan
 	process *specs.Process // config.json's
 	policy  *policy.Policy // nil where there is no wall
@@ -98,19 +99,24 @@ type creation struct {
 // Create makes a container from a bundle, up to the point where its program
 // could be executed. Its init is a child of this process. On an error nothing
 // of it is left.
-func Create(options *CreateOptions) (_ *Container, err error) {
+func Create(options *CreateOptions) (*Container, error) {
 	c := &creation{options: options}
+	return c.make(c.build)
+}
+
+// make decides, and then lets build change the host.
+func (c *creation) make(build func() error) (_ *Container, err error) {
 	err = c.decide()
 	defer c.network.Close()
 	if err != nil {
 		return nil, err
 	}
-	c.dir, err = state.Create(options.RuntimeRoot, options.ID)
+	c.dir, err = state.Create(c.options.RuntimeRoot, c.options.ID)
 	if err != nil {
 		return nil, err
 	}
 	step()
-	if err := c.build(); err != nil {
+	if err := build(); err != nil {
 		if c.socket != nil {
 			c.socket.Close() // lets init end
 		}
@@ -159,7 +165,10 @@ func (c *creation) decide() error {
 	if err := egress.CheckPolicyMounts(c.plan.Mounts); err != nil {
 		return err
 	}
-	if entersOthers(c.plan) {
+	if err := c.decideRestore(pol); err != nil {
+		return err
+	}
+	if c.criu == nil && entersOthers(c.plan) {
 		if err := linux.RunSealed(c.options.RuntimeRoot, ownVariables, c.options.Preserve); err != nil {
 			return err
 		}

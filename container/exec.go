@@ -36,6 +36,9 @@ type execBase struct {
 	Agent *specs.LinuxSeccomp `json:"agent,omitempty"`
 	// Policy allows nothing for a container without one.
 	Policy policy.Policy `json:"policy,omitzero"`
+	// Streams are the links in /proc of what create gave the container as its
+	// standard streams, for checkpoint.
+	Streams []string `json:"streams,omitempty"`
 }
 
 func newExecBase(process *specs.Process, plan *spec.Plan, filters []*seccomp.Filter) *execBase {

@@ -68,8 +68,13 @@ func NotifyAll() <-chan os.Signal {
 }
 
 // BecomeSubreaper makes this process the parent of all orphans among its
-// descendants: a container without a pid namespace leaves them. See
-// PR_SET_CHILD_SUBREAPER in prctl(2).
-func BecomeSubreaper() error {
-	return os.NewSyscallError("become subreaper", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+// descendants: a container without a pid namespace leaves them, and so does
+// eggrun-criu what it restored. See PR_SET_CHILD_SUBREAPER in prctl(2).
+func BecomeSubreaper() error { return setSubreaper(1) }
+
+// StopSubreaping leaves further orphans to the host.
+func StopSubreaping() error { return setSubreaper(0) }
+
+func setSubreaper(value uintptr) error {
+	return os.NewSyscallError("set subreaper", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, value, 0, 0, 0))
 }

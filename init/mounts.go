@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 
 	"eggrun/internal/linux"
 	"eggrun/spec"
 
-	"github.com/cyphar/filepath-securejoin"
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
 
@@ -210,60 +207,9 @@ func (s *setup) refuseLink(unsafePath string) error {
 	return nil // whatever else is wrong shows when the mount point is opened
 }
 
-// mountPoint opens unsafePath inside the root, or makes it: a directory or an
-// empty file. Links are followed, but never out of the root.
+// mountPoint opens unsafePath inside the root, or makes it.
 func (s *setup) mountPoint(unsafePath string, isDir bool) (*os.File, error) {
-	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, 0)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return f, err
-	}
-	// A link may lead to what is still to be made.
-	if unsafePath, err = securejoin.SecureJoinVFS("/", unsafePath, inRoot{s.rootfs}); err != nil {
-		return nil, err
-	}
-	if isDir {
-		return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
-	}
-	dir, err := pathrs.MkdirAllHandle(s.rootfs, path.Dir(unsafePath), 0o755)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	name := path.Base(unsafePath)
-	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(int(dir.Fd()), name, flags, 0o644)
-	if err != nil {
-		return nil, &os.PathError{Op: "create", Path: unsafePath, Err: err}
-	}
-	return os.NewFile(uintptr(fd), unsafePath), nil
-}
-
-// inRoot is the file system below a root, as [securejoin.SecureJoinVFS] reads its
-// links. What it finds out may have changed when it is used: the path is opened
-// in the root again.
-type inRoot struct{ root *os.File }
-
-func (r inRoot) Lstat(name string) (os.FileInfo, error) {
-	f, err := linux.OpenInRoot(r.root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Stat()
-}
-
-func (r inRoot) Readlink(name string) (string, error) {
-	f, err := linux.OpenInRoot(r.root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	var target [unix.PathMax]byte
-	n, err := unix.Readlinkat(int(f.Fd()), "", target[:])
-	if err != nil {
-		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
-	}
-	return string(target[:n]), nil
+	return linux.OpenMountPoint(s.rootfs, unsafePath, isDir)
 }
 
 // pivot makes the root file system this process's root.

@@ -171,6 +171,18 @@ func MountID(f *os.File) (uint64, error) {
 	return stat.Mnt_id, nil
 }
 
+// MountOf returns the id of the mount that f is in, as mountinfo has it, and
+// whether f is its root. Linux 5.8, see STATX_MNT_ID and STATX_ATTR_MOUNT_ROOT
+// in statx(2).
+func MountOf(f *os.File) (id int, isRoot bool, err error) {
+	defer runtime.KeepAlive(f)
+	var stat unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat); err != nil {
+		return 0, false, &os.PathError{Op: "statx", Path: f.Name(), Err: err}
+	}
+	return int(stat.Mnt_id), stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
 // PivotRoot makes the mount that rootfs is open on the root of this mount
 // namespace and of this process, and lets go of the old root. The working
 // directory is the new root afterwards.

@@ -1,0 +1,153 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"eggrun/internal/syncsocket"
+	"eggrun/sandbox"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// CriuOptions are what the command line of checkpoint and restore says.
+type CriuOptions struct {
+	syncsocket.CriuOptions
+	// ImagePath is the directory of the images.
+	ImagePath string
+	// WorkPath is where criu writes its log, "" for ImagePath.
+	WorkPath string
+	// PreDump is set to write memory only, while the container goes on.
+	PreDump bool
+	// Status gets a zero byte when pages can be asked for; nil for nobody.
+	Status *os.File
+}
+
+// descriptorsFile is in the images, with runc's name and content: what the
+// standard streams were, by their links in /proc.
+const descriptorsFile = "descriptors.json"
+
+// Checkpoint writes the processes of a running or paused container to files,
+// from which [Restore] makes them again. They are gone then, unless the options
+// say otherwise; the container is left to be deleted. It must be locked.
+func (c *Container) Checkpoint(options *CriuOptions) error {
+	if c.state.Walled {
+		return errWalledCriu
+	}
+	if status := c.Status(); status != specs.StateRunning && status != Paused {
+		return c.wrongState("running")
+	}
+	if c.state.HostMount != 0 {
+		return errHostMounts
+	}
+	var base execBase
+	if err := c.dir.LoadExec(&base); err != nil {
+		return err
+	}
+	request, err := c.dumpRequest(&base, options)
+	if err != nil {
+		return err
+	}
+	files, err := criuFiles(request, options)
+	if options.Status != nil {
+		files = append(files, options.Status)
+		request.HasStatus = true
+	}
+	defer closeAll(files)
+	if err != nil {
+		return err
+	}
+	if !options.PreDump {
+		if err := saveDescriptors(options.ImagePath, base.Streams); err != nil {
+			return err
+		}
+	}
+	step()
+	job, err := startCriu(false)
+	if err != nil {
+		return err
+	}
+	_, err = job.run(request, files, nil)
+	step()
+	return err
+}
+
+// errWalledCriu: restored processes come with sockets, routes and filters of
+// their own, and none of them would have been built by us.
+var errWalledCriu = &sandbox.EnforcementError{
+	Gaps:     []string{"domains: a restored container would not be behind its wall"},
+	Platform: "stop it and make it anew instead",
+}
+
+var errHostMounts = errors.New("linux.namespaces: a container without a mount namespace cannot be checkpointed")
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func saveDescriptors(dir string, streams []string) error {
+	data, err := json.Marshal(streams)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, descriptorsFile), data, 0o600)
+}
+
+func (c *Container) dumpRequest(base *execBase, options *CriuOptions) (*syncsocket.Criu, error) {
+	request := &syncsocket.Criu{
+		Task:       syncsocket.CriuDump,
+		Options:    options.CriuOptions,
+		PID:        c.state.Init.PID,
+		Rootfs:     base.Plan.Rootfs,
+		ConfigFile: criuConfig(c.state.Annotations),
+	}
+	m, err := openCgroup(c.state)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		request.FreezeCgroup = m.Path("freezer")
+	}
+	for _, ns := range base.Plan.Namespaces {
+		key, ok := externalNamespaces[ns.Type]
+		if !ok || ns.Path == "" {
+			continue
+		}
+		var stat unix.Stat_t
+		path := fmt.Sprintf("/proc/%d/ns/%s", c.state.Init.PID, criuNamespace(ns.Type))
+		if err := unix.Stat(path, &stat); err != nil {
+			return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		request.External = append(request.External, fmt.Sprintf("%s[%d]:%s", criuNamespace(ns.Type), stat.Ino, key))
+	}
+	if options.PreDump {
+		request.Task = syncsocket.CriuPreDump
+		return request, nil
+	}
+	request.Mounts, err = dumpedMounts(c.state.Init.PID, base.Plan, cgroups.IsCgroup2UnifiedMode())
+	return request, err
+}
+
+// externalNamespaces are those that are left as they are where config.json has a
+// path for them, with the names under which runc's images have them.
+var externalNamespaces = map[specs.LinuxNamespaceType]string{
+	specs.NetworkNamespace: "extRootNetNS",
+	specs.PIDNamespace:     "extRootPidNS",
+}
+
+// criuNamespace is the name of a namespace type for criu, and in /proc/PID/ns.
+func criuNamespace(kind specs.LinuxNamespaceType) string {
+	for _, ns := range namespaceFiles {
+		if ns.kind == kind {
+			return ns.name
+		}
+	}
+	return string(kind)
+}
