@@ -53,14 +53,13 @@ func (c *Container) Checkpoint(options *CriuOptions) error {
 	if err != nil {
 		return err
 	}
-	files, err := criuFiles(request, options)
+	if err := setDirs(request, options); err != nil {
+		return err
+	}
+	var files []*os.File
 	if options.Status != nil {
 		files = append(files, options.Status)
 		request.HasStatus = true
-	}
-	defer closeAll(files)
-	if err != nil {
-		return err
 	}
 	if !options.PreDump {
 		if err := saveDescriptors(options.ImagePath, base.Streams); err != nil {
@@ -85,12 +84,6 @@ var errWalledCriu = &sandbox.EnforcementError{
 }
 
 var errHostMounts = errors.New("linux.namespaces: a container without a mount namespace cannot be checkpointed")
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
 
 func saveDescriptors(dir string, streams []string) error {
 	data, err := json.Marshal(streams)

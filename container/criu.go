@@ -142,36 +142,30 @@ func (j *criuJob) converse(request *syncsocket.Criu, files []*os.File, answer fu
 	}
 }
 
-// criuFiles opens the directories of a request, and makes those that are
-// missing. The caller closes them, also on an error.
-func criuFiles(request *syncsocket.Criu, options *CriuOptions) (files []*os.File, err error) {
+// setDirs gives a request its directories and makes those that are missing.
+func setDirs(request *syncsocket.Criu, options *CriuOptions) (err error) {
 	if options.ParentPath != "" {
 		if err := checkParent(options.ImagePath, options.ParentPath); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	images, err := openDir(options.ImagePath)
-	if err != nil {
-		return nil, fmt.Errorf("option --image-path: %w", err)
+	if request.Images, err = makeDir(options.ImagePath); err != nil {
+		return fmt.Errorf("option --image-path: %w", err)
 	}
-	files = append(files, images)
-	request.HasImages = true
-	if options.WorkPath != "" {
-		work, err := openDir(options.WorkPath)
-		if err != nil {
-			return files, fmt.Errorf("option --work-path: %w", err)
-		}
-		files = append(files, work)
-		request.HasWork = true
+	if options.WorkPath == "" {
+		return nil
 	}
-	return files, nil
+	if request.Work, err = makeDir(options.WorkPath); err != nil {
+		return fmt.Errorf("option --work-path: %w", err)
+	}
+	return nil
 }
 
-func openDir(path string) (*os.File, error) {
+func makeDir(path string) (string, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, err
+		return "", err
 	}
-	return os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	return filepath.Abs(path)
 }
 
 // checkParent refuses what criu would find out only when it has written much.

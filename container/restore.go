@@ -69,7 +69,9 @@ func (c *creation) restore() error {
 	}
 	c.child, c.socket = &linux.Child{PID: job.cmd.Process.Pid}, job.socket
 	request, files, err := c.prepareRestore()
-	defer closeAll(files)
+	for _, f := range files {
+		defer f.Close()
+	}
 	if err != nil {
 		_ = job.end() // it has no request
 		return err
@@ -154,24 +156,23 @@ func (c *creation) restoreRequest() (*syncsocket.Criu, []*os.File, error) {
 		MountPoints: mountPoints(c.plan.Mounts),
 		ConfigFile:  criuConfig(c.plan.Annotations),
 	}
-	files, err := criuFiles(request, c.criu)
+	err := setDirs(request, c.criu)
 	if err != nil {
-		return nil, files, err
+		return nil, nil, err
 	}
 	if request.CgroupRoots, err = cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", c.child.PID)); err != nil {
-		return nil, files, fmt.Errorf("cgroup: %w", err)
+		return nil, nil, fmt.Errorf("cgroup: %w", err)
 	}
 	if c.cgroup == nil {
 		request.CgroupRoots = nil
 	}
 	if request.Mounts, err = restoredMounts(c.child.PID, c.plan, cgroups.IsCgroup2UnifiedMode()); err != nil {
-		return nil, files, err
+		return nil, nil, err
 	}
 	if request.InheritFDs, err = loadDescriptors(c.criu.ImagePath); err != nil {
-		return nil, files, err
+		return nil, nil, err
 	}
-	namespaces, err := c.restoreNamespaces(request)
-	files = append(files, namespaces...)
+	files, err := c.restoreNamespaces(request)
 	if err != nil {
 		return nil, files, err
 	}

@@ -7,29 +7,40 @@ import (
 	"strings"
 )
 
-// loggedError returns the first error in one of criu's logs, "" for none.
+// loggedError returns the last errors in one of criu's logs, "" for none. What
+// went wrong is followed by what could not be done for it, and may come after
+// others that did no harm.
 func loggedError(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	return firstError(f)
+	all := errorsIn(f)
+	const last = 3
+	return strings.Join(all[max(0, len(all)-last):], "; ")
 }
 
-// firstError returns the first error among what criu has written, of which the
-// others follow: "(00.01) Error (criu/mount.c:7): mnt: what happened".
+// firstError returns the first error among what criu said before it had a log.
 func firstError(said io.Reader) string {
+	if all := errorsIn(said); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+// errorsIn finds criu's errors: "(00.01) Error (criu/mount.c:7): mnt: no such".
+func errorsIn(said io.Reader) (all []string) {
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		_, after, ok := strings.Cut(lines.Text(), "Error (")
 		if !ok {
 			continue
 		}
 		if _, text, ok := strings.Cut(after, "): "); ok {
-			return errnoNames.Replace(strings.TrimSpace(text))
+			all = append(all, errnoNames.Replace(strings.TrimSpace(text)))
 		}
 	}
-	return ""
+	return all
 }
 
 // errnoNames replaces those words of the C library that engines take for what

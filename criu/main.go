@@ -52,46 +52,19 @@ func serve(socket *syncsocket.Socket, request *syncsocket.Criu, files []*os.File
 	if err != nil {
 		return 0, errors.New("criu: not installed, or not in $PATH; install the package criu")
 	}
-	given, err := sortFiles(request, files)
-	if err != nil {
+	s := &session{criu: criu, socket: socket, request: request}
+	if request.HasStatus && len(files) > 0 {
+		s.status, files = files[0], files[1:]
+	}
+	s.inherit = files
+	if err := s.check(); err != nil || request.Task == syncsocket.CriuCheck {
 		return 0, err
 	}
-	s := &session{criu: criu, socket: socket, request: request, files: given}
-	if err := s.check(); err != nil {
-		return 0, err
-	}
-	switch request.Task {
-	case syncsocket.CriuCheck:
-		return 0, nil
-	case syncsocket.CriuRestore:
+	if request.Task == syncsocket.CriuRestore {
 		if err := prepareRoot(request); err != nil {
 			return 0, err
 		}
 	}
 	err = s.run()
 	return s.pid, err
-}
-
-// given are the files of a request.
-type given struct {
-	images, work, status *os.File
-	inherit              []*os.File
-}
-
-func sortFiles(request *syncsocket.Criu, files []*os.File) (*given, error) {
-	g := &given{}
-	for _, one := range []struct {
-		present bool
-		to      **os.File
-	}{{request.HasImages, &g.images}, {request.HasWork, &g.work}, {request.HasStatus, &g.status}} {
-		if !one.present {
-			continue
-		}
-		if len(files) == 0 {
-			return nil, errors.New("sync message: too few descriptors")
-		}
-		*one.to, files = files[0], files[1:]
-	}
-	g.inherit = files
-	return g, nil
 }

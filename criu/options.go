@@ -23,7 +23,7 @@ func (s *session) options() *rpc.CriuOpts {
 	r, o := s.request, s.request.Options
 	mode := cgroupModes[o.CgroupsMode]
 	opts := &rpc.CriuOpts{
-		ImagesDirFd:       new(int32(s.files.images.Fd())),
+		ImagesDirFd:       new(int32(s.images.Fd())),
 		LogLevel:          new(int32(4)),
 		LogFile:           new(logName(r.Task)),
 		NotifyScripts:     new(true),
@@ -41,8 +41,8 @@ func (s *session) options() *rpc.CriuOpts {
 		LazyPages:       &o.LazyPages,
 		External:        r.External,
 	}
-	if s.files.work != nil {
-		opts.WorkDirFd = new(int32(s.files.work.Fd()))
+	if s.work != nil {
+		opts.WorkDirFd = new(int32(s.work.Fd()))
 	}
 	if r.ConfigFile != "" {
 		opts.ConfigFile = &r.ConfigFile

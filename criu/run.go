@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 
 	"eggrun/internal/syncsocket"
 
@@ -16,10 +16,13 @@ import (
 
 // run dumps or restores.
 func (s *session) run() error {
+	if err := s.openDirs(); err != nil {
+		return err
+	}
 	cmd := exec.Command(s.criu)
 	// The streams of a restored container are criu's.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = s.files.inherit
+	cmd.ExtraFiles = s.inherit
 	conn, err := start(cmd)
 	if err != nil {
 		return err
@@ -36,16 +39,24 @@ func (s *session) run() error {
 	if err == nil || errors.As(err, &refused) {
 		return err
 	}
-	task, name := string(s.request.Task), logName(s.request.Task)
-	path := filepath.Join(s.logDir(), name)
-	if reason := loggedError(path); reason != "" {
+	log := filepath.Join(cmp.Or(s.request.Work, s.request.Images), logName(s.request.Task))
+	if reason := loggedError(log); reason != "" {
 		err = errors.New(reason)
 	}
-	shown, linkErr := os.Readlink(s.logDir())
-	if linkErr != nil {
-		return fmt.Errorf("criu %s: %w", task, err)
+	return fmt.Errorf("criu %s: %w; see %q", s.request.Task, err, log)
+}
+
+func (s *session) openDirs() (err error) {
+	if s.images, err = os.Open(s.request.Images); err != nil {
+		return fmt.Errorf("option --image-path: %w", err)
 	}
-	return fmt.Errorf("criu %s: %w; see %q", task, err, filepath.Join(shown, name))
+	if s.request.Work == "" {
+		return nil
+	}
+	if s.work, err = os.Open(s.request.Work); err != nil {
+		return fmt.Errorf("option --work-path: %w", err)
+	}
+	return nil
 }
 
 // refusal is an error of eggrun's or of ours, about which criu's log has nothing
@@ -114,12 +125,12 @@ func (s *session) notified(notify *rpc.CriuNotify, master *os.File) error {
 		_, err := s.socket.Expect(syncsocket.Proceed, nil)
 		return err
 	case "status-ready":
-		if s.files.status == nil {
+		if s.status == nil {
 			return nil
 		}
 		// Whoever waits at the other end is told by one zero byte.
-		_, err := s.files.status.Write([]byte{0})
-		return errors.Join(err, s.files.status.Close())
+		_, err := s.status.Write([]byte{0})
+		return errors.Join(err, s.status.Close())
 	}
 	return nil
 }
@@ -129,13 +140,4 @@ func logName(task syncsocket.CriuTask) string {
 		return "restore.log"
 	}
 	return "dump.log"
-}
-
-// logDir is where criu writes its log, by the descriptor.
-func (s *session) logDir() string {
-	f := s.files.work
-	if f == nil {
-		f = s.files.images
-	}
-	return "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
 }

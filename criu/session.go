@@ -19,7 +19,11 @@ type session struct {
 	criu    string // its path
 	socket  *syncsocket.Socket
 	request *syncsocket.Criu
-	files   *given
+	// status is nil where nobody waits at its other end.
+	status  *os.File
+	inherit []*os.File
+	images  *os.File
+	work    *os.File // nil for images
 	// pid is the restored first process, once criu has told it.
 	pid int
 }
@@ -40,8 +44,7 @@ func (s *session) check() error {
 		return fmt.Errorf("criu %d.%d: too old; install 3.16 or newer", version.GetMajorNumber(), version.GetMinorNumber())
 	}
 	if s.request.Task == syncsocket.CriuCheck {
-		_, err := s.ask(&rpc.CriuReq{Type: rpc.CriuReqType_CHECK.Enum()})
-		return err
+		return checkKernel(s.criu)
 	}
 	wantsTracking, wantsLazy := s.request.Task == syncsocket.CriuPreDump, s.request.Options.LazyPages
 	if !wantsTracking && !wantsLazy {
@@ -60,6 +63,19 @@ func (s *session) check() error {
 		return errors.New("option --lazy-pages: this kernel has no userfaultfd that can be used")
 	}
 	return nil
+}
+
+// checkKernel runs "criu check": to the same question in its protocol criu says
+// no without a reason.
+func checkKernel(criu string) error {
+	said, err := exec.Command(criu, "check").CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if reason := firstError(bytes.NewReader(said)); reason != "" {
+		return fmt.Errorf("criu check: %s", reason)
+	}
+	return fmt.Errorf("criu check: %w", err)
 }
 
 // ask makes a request that criu answers at once.

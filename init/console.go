@@ -11,15 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeConsole makes a pseudoterminal in the container's own devpts, binds it on
+// makeConsole, where a terminal is wanted, makes a pseudoterminal in the container's own devpts, binds it on
 // /dev/console, makes it the controlling terminal and standard streams, and
 // sends the master to create.
 //
 // Master, slave and target are held by descriptor and verified: each of their
 // names is in the hands of the image (CVE-2025-52565, CVE-2026-88264).
 func (s *setup) makeConsole() error {
-	if s.container == nil || s.plan.Process == nil || !s.plan.Process.Terminal {
+	if s.container == nil || s.plan.Process == nil {
 		return nil
+	}
+	if !s.plan.Process.Terminal {
+		return s.takeNulls()
 	}
 	master, err := s.openMaster()
 	if err != nil {

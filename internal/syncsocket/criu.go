@@ -16,9 +16,8 @@ const (
 )
 
 // Criu is the body of a Request to eggrun-criu, decided by checkpoint and
-// restore. Its files are in the order of the fields that count them, each
-// present if its flag is set or its list long enough: the image directory, the
-// work directory, the status descriptor, those of InheritFDs without a stream.
+// restore. Its files are the status descriptor, if there is one, and those of
+// InheritFDs that are no streams.
 //
 //	checkpoint, restore                 eggrun-criu                   criu swrk
 //	 ── Request ──────────────────────▶
@@ -33,9 +32,12 @@ const (
 type Criu struct {
 	Task    CriuTask    `json:"task"`
 	Options CriuOptions `json:"options"`
-	// HasImages, HasWork and HasStatus tell which files come with it.
-	HasImages bool `json:"hasImages,omitempty"`
-	HasWork   bool `json:"hasWork,omitempty"`
+	// Images and Work are directories by their absolute paths, for a mount
+	// namespace of one's own has no use for descriptors of another. Work, ""
+	// for Images, is where criu writes its log.
+	Images string `json:"images,omitempty"`
+	Work   string `json:"work,omitempty"`
+	// HasStatus tells whether there is a status descriptor.
 	HasStatus bool `json:"hasStatus,omitempty"`
 
 	// PID is the first process of what is dumped.
