@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"eggrun/internal/syncsocket"
 	"eggrun/sandbox"
@@ -45,6 +48,7 @@ func (c *Container) Checkpoint(options *CriuOptions) error {
 	if c.state.HostMount != 0 {
 		return errHostMounts
 	}
+	c.awaitProgram()
 	var base execBase
 	if err := c.dir.LoadExec(&base); err != nil {
 		return err
@@ -84,6 +88,22 @@ var errWalledCriu = &sandbox.EnforcementError{
 }
 
 var errHostMounts = errors.New("linux.namespaces: a container without a mount namespace cannot be checkpointed")
+
+// awaitProgram waits until init has executed the program, which start does not:
+// until then it has our own program mapped, which is on no mount of the
+// container's. The fifo closes with execve. Where it stays open, criu says so.
+func (c *Container) awaitProgram() {
+	fds := fmt.Sprintf("/proc/%d/fd", c.state.Init.PID)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		entries, err := os.ReadDir(fds)
+		if err != nil || !slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+			link, _ := os.Readlink(filepath.Join(fds, entry.Name()))
+			return strings.HasSuffix(link, "/"+c.state.ID+"/exec.fifo (deleted)")
+		}) {
+			return
+		}
+	}
+}
 
 func saveDescriptors(dir string, streams []string) error {
 	data, err := json.Marshal(streams)

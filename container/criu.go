@@ -162,7 +162,9 @@ func setDirs(request *syncsocket.Criu, options *CriuOptions) (err error) {
 }
 
 func makeDir(path string) (string, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	// A process restored in a user namespace looks there for files that may be
+	// missing; those that are there are for root alone.
+	if err := os.MkdirAll(path, 0o711); err != nil {
 		return "", err
 	}
 	return filepath.Abs(path)

@@ -108,7 +108,7 @@ func (d *dumper) add(unsafePath, name string, check func(*os.File) error) error 
 		return nil
 	}
 	if check == nil {
-		if info, err := f.Stat(); err != nil || info.Mode()&os.ModeDevice == 0 {
+		if info, err := f.Stat(); err != nil || info.Mode()&os.ModeDevice == 0 || d.isOwn(at) {
 			return err
 		}
 	} else if at.Mountpoint != path.Clean(unsafePath) {
@@ -117,6 +117,17 @@ func (d *dumper) add(unsafePath, name string, check func(*os.File) error) error 
 		}
 	}
 	return d.name(at.Mountpoint, name)
+}
+
+// isOwn tells whether all of the mount's file system is the container's, so that
+// criu can make the mount from it.
+func (d *dumper) isOwn(at *mountinfo.Info) bool {
+	for _, info := range d.byID {
+		if info.Major == at.Major && info.Minor == at.Minor && info.Root == "/" {
+			return true
+		}
+	}
+	return false
 }
 
 // name adds a mount to the request. In criu's own notation, "mnt[KEY]:NAME", a

@@ -36,7 +36,10 @@ func errorsIn(said io.Reader) (all []string) {
 		if !ok {
 			continue
 		}
-		if _, text, ok := strings.Cut(after, "): "); ok {
+		_, text, ok := strings.Cut(after, "): ")
+		// One that does no harm, and one that says nothing.
+		isNews := !strings.Contains(text, "RLIMIT_NOFILE for self") && !strings.HasSuffix(text, "FAILED.")
+		if ok && isNews {
 			all = append(all, errnoNames.Replace(strings.TrimSpace(text)))
 		}
 	}
