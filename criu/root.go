@@ -15,8 +15,9 @@ import (
 // mount that nothing is over. This process has a mount namespace of its own, so
 // that no host sees it and it is gone with us, however we end.
 func prepareRoot(request *syncsocket.Criu) error {
-	// Only the mount with the directory is cut off from the host's. The others
-	// stay as they are, for a volume that passes on what is mounted in it.
+	// Only the mount with the directory passes nothing to the host any more. The
+	// others stay as they are: criu takes over from them to what a volume passes
+	// on what is mounted in it.
 	around, err := mountinfo.GetMounts(mountinfo.ParentsFilter(request.RootDir))
 	if err != nil {
 		return err
@@ -27,8 +28,8 @@ func prepareRoot(request *syncsocket.Criu) error {
 			nearest = m.Mountpoint
 		}
 	}
-	if err := unix.Mount("", nearest, "", unix.MS_PRIVATE, ""); err != nil {
-		return &os.PathError{Op: "make private", Path: nearest, Err: err}
+	if err := unix.Mount("", nearest, "", unix.MS_SLAVE, ""); err != nil {
+		return &os.PathError{Op: "make slave", Path: nearest, Err: err}
 	}
 	if err := makeMountPoints(request); err != nil {
 		return err
