@@ -43,6 +43,8 @@ var mayImport = map[string][]string{
 	"internal/seccomp":    {"sandbox"},
 	"internal/state":      {"internal/linux"},
 	"internal/syncsocket": {"egress/inside", "internal/linux", "internal/seccomp", "sandbox", "spec"},
+	// Speaks with criu for container, as a program of its own.
+	"criu": {"internal/linux", "internal/syncsocket"},
 	// The integration tests know the command line only, as engines do.
 	"integration": {},
 	"demo/server": {},

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -158,22 +157,6 @@ func TestManual(t *testing.T) {
 		}
 		if !regexp.MustCompile(regexp.QuoteMeta(option) + `(\s|"|,|$)`).MatchString(page) {
 			t.Errorf("man/eggrun.8 lacks the option --%s, written %s", name, option)
-		}
-	}
-}
-
-// TestReadmeMissingVerbs: what README.md calls missing is missing.
-func TestReadmeMissingVerbs(t *testing.T) {
-	t.Parallel()
-	_, after, ok := strings.Cut(read(t, "README.md"), "- The verbs ")
-	line, _, ends := strings.Cut(after, ": ")
-	if !ok || !ends {
-		t.Fatal("README.md has no line that begins with: - The verbs")
-	}
-	verbs := stringsIn(t, ".", fieldsOf("Command"))
-	for _, match := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(line, -1) {
-		if slices.Contains(verbs, match[1]) {
-			t.Errorf("README.md says that the verb %s is missing, but it is there", match[1])
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"eggrun/internal/syncsocket"
+	"eggrun/spec"
 
 	"golang.org/x/sys/unix"
 )
@@ -191,7 +192,7 @@ func checkParent(images, parent string) error {
 // an administrator wrote there is about containers, not about the runtime. One
 // that is not there is none.
 func criuConfig(annotations map[string]string) string {
-	if path, ok := annotations["org.criu.config"]; ok {
+	if path, ok := annotations[spec.KeyCriuConfig]; ok {
 		return path
 	}
 	return "/etc/criu/runc.conf"

@@ -27,11 +27,12 @@ _eggrun() {
 
 	COMPREPLY=()
 	case $flag in
-	--bundle | -b | --root) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+	--bundle | -b | --root | --image-path | --work-path | --parent-path) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	--log | --pid-file | --console-socket | --pidfd-socket | --process | -p | --resources | -r)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 	--log-format) mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur") ;;
 	--cgroup-manager) mapfile -t COMPREPLY < <(compgen -W "cgroupfs systemd disabled" -- "$cur") ;;
+	--manage-cgroups-mode) mapfile -t COMPREPLY < <(compgen -W "soft full strict ignore" -- "$cur") ;;
 	--rootless) mapfile -t COMPREPLY < <(compgen -W "true false auto" -- "$cur") ;;
 	esac
 	((${#COMPREPLY[@]} > 0)) && return

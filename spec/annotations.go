@@ -15,10 +15,13 @@ const (
 	KeyDelegateCgroup = "run.oci.delegate-cgroup"
 )
 
+// KeyCriuConfig names a configuration file of criu(8), as for runc and crun.
+const KeyCriuConfig = "org.criu.config"
+
 // AnnotationKeys are the annotations of other runtimes that change what this one
 // does, sorted.
 func AnnotationKeys() []string {
-	return []string{KeyDelegateCgroup, KeyKeepGroups, KeyMountContext, KeySubgroup}
+	return []string{KeyCriuConfig, KeyDelegateCgroup, KeyKeepGroups, KeyMountContext, KeySubgroup}
 }
 
 // translateAnnotations takes no note of others: org.systemd.property.*, which
