@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 
@@ -52,8 +51,8 @@ func CheckCriu() error {
 
 // criuJob is a running eggrun-criu.
 type criuJob struct {
-	cmd    *exec.Cmd
-	socket *syncsocket.Socket
+	process *os.Process
+	socket  *syncsocket.Socket
 }
 
 // startCriu starts eggrun-criu, which waits for its request, in a mount namespace
@@ -68,19 +67,21 @@ func startCriu(ownMounts bool) (*criuJob, error) {
 		return nil, err
 	}
 	defer inner.Close()
-	cmd := &exec.Cmd{
-		Path: path, Args: []string{criuProgram}, Env: []string{"PATH=" + searchPath()},
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		ExtraFiles: []*os.File{inner.File()}, SysProcAttr: &syscall.SysProcAttr{},
+	attr := &os.ProcAttr{
+		Env: []string{"PATH=" + searchPath()},
+		// The streams of what it restores are its own.
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, inner.File()},
+		Sys:   &syscall.SysProcAttr{},
 	}
 	if ownMounts {
-		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS
+		attr.Sys.Cloneflags = unix.CLONE_NEWNS
 	}
-	if err := cmd.Start(); err != nil {
+	process, err := os.StartProcess(path, []string{criuProgram}, attr)
+	if err != nil {
 		host.Close()
 		return nil, fmt.Errorf("%s: %w", criuProgram, err)
 	}
-	return &criuJob{cmd: cmd, socket: host}, nil
+	return &criuJob{process: process, socket: host}, nil
 }
 
 // searchPath is where criu, and what criu calls, is looked for: engines call
@@ -105,7 +106,11 @@ func (j *criuJob) run(request *syncsocket.Criu, files []*os.File, answer func(*s
 // end ends eggrun-criu at the next word that it has for us, if it has not ended.
 func (j *criuJob) end() error {
 	j.socket.Close()
-	if err := j.cmd.Wait(); err != nil {
+	ended, err := j.process.Wait()
+	if err == nil && !ended.Success() {
+		err = errors.New(ended.String())
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", criuProgram, err)
 	}
 	return nil

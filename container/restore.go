@@ -67,7 +67,7 @@ func (c *creation) restore() error {
 	if err != nil {
 		return err
 	}
-	c.child, c.socket = &linux.Child{PID: job.cmd.Process.Pid}, job.socket
+	c.child, c.socket = &linux.Child{PID: job.process.Pid}, job.socket
 	request, files, err := c.prepareRestore()
 	for _, f := range files {
 		defer f.Close()

@@ -370,29 +370,21 @@ func TestCheckpointCrash(t *testing.T) {
 	c.goesOn(0)
 	normal.wantSilent(c.checkpoint("--leave-running"))
 	normal.wantSilent(normal.call("delete", "--force", c.id))
-	for step := 1; ; step++ {
-		if step > maxSteps {
-			t.Fatalf("restore still crashes at step %d", step)
-		}
-		r := crashing.invoke(invocation{args: restoreArgs(c, "--detach"), env: []string{fmt.Sprintf("EGGRUN_CRASH_AT=%d", step)}})
+	for at := 1; ; at++ {
+		crashed := crashes(t, crashing, at, restoreArgs(c, "--detach")...)
 		normal.wantSilent(normal.call("delete", "--force", c.id))
 		normal.wantGone(c.id)
-		if r.code == 0 {
+		if !crashed {
 			break
 		}
 	}
-	for step := 1; ; step++ {
-		if step > maxSteps {
-			t.Fatalf("checkpoint still crashes at step %d", step)
-		}
+	for at := 1; ; at++ {
 		c.restore()
-		r := crashing.invoke(invocation{
-			args: []string{"checkpoint", "--manage-cgroups-mode", "ignore", "--image-path", filepath.Join(normal.dir, "crashed"), c.id},
-			env:  []string{fmt.Sprintf("EGGRUN_CRASH_AT=%d", step)},
-		})
+		crashed := crashes(t, crashing, at, "checkpoint", "--manage-cgroups-mode", "ignore",
+			"--image-path", filepath.Join(normal.dir, "crashed"), c.id)
 		normal.wantSilent(normal.call("delete", "--force", c.id))
 		normal.wantGone(c.id)
-		if r.code == 0 {
+		if !crashed {
 			break
 		}
 	}
