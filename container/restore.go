@@ -17,6 +17,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // Restore makes a container from a bundle and from what [Container.Checkpoint]
@@ -112,7 +113,12 @@ func (c *creation) answerCriu(message *syncsocket.Message) error {
 	if err := message.Decode(syncsocket.Hooks, &status); err != nil {
 		return err
 	}
-	var err error
+	// Still held by criu: what is opened now is known also if it ends at once.
+	pidfd, err := linux.PidfdOpen(status.PID)
+	if err != nil {
+		return err
+	}
+	c.child = &linux.Child{PID: status.PID, Pidfd: pidfd}
 	if c.state.Init, err = linux.FindProcess(status.PID); err != nil {
 		return err
 	}
@@ -125,25 +131,41 @@ func (c *creation) answerCriu(message *syncsocket.Message) error {
 
 // finishRestore makes the container known as running.
 func (c *creation) finishRestore(pid int) error {
-	pidfd, err := c.state.Init.Open()
-	if err != nil || c.state.Init.PID != pid {
-		return errors.Join(err, fmt.Errorf("criu: restored process %d, and then %d", c.state.Init.PID, pid))
+	if c.child.Pidfd == nil || c.child.PID != pid {
+		return fmt.Errorf("criu: restored process %d, and had told of another", pid)
 	}
-	defer pidfd.Close()
-	c.child = &linux.Child{PID: pid, Pidfd: pidfd}
-	// Criu puts what it restores into a time namespace, for clocks that count
-	// from boot to go on where they stopped.
-	if _, ok := c.plan.HasNamespace(specs.TimeNamespace); !ok {
-		own, err := os.Open(fmt.Sprintf("/proc/%d/ns/time", pid))
-		if err == nil {
-			shared, err := isShared(own, "time")
-			own.Close()
-			if err == nil && !shared {
-				c.plan.Namespaces = append(c.plan.Namespaces, spec.Namespace{Type: specs.TimeNamespace})
-			}
+	defer c.child.Pidfd.Close()
+	if c.cgroup != nil {
+		if err := c.giveCgroup(); err != nil {
+			return err
 		}
 	}
+	if err := c.noteTimeNamespace(); err != nil {
+		return err
+	}
 	return c.finish()
+}
+
+// noteTimeNamespace adds the time namespace into which criu puts what it
+// restores, for clocks that count from boot to go on where they stopped: what is
+// executed in the container joins it. A kernel before 5.6 has none.
+func (c *creation) noteTimeNamespace() error {
+	if _, ok := c.plan.HasNamespace(specs.TimeNamespace); ok {
+		return nil
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/time", c.child.PID))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil // or it has ended
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	shared, err := isShared(f, "time")
+	if err == nil && !shared {
+		c.plan.Namespaces = append(c.plan.Namespaces, spec.Namespace{Type: specs.TimeNamespace})
+	}
+	return err
 }
 
 // restoreRequest returns also the files that go with the request, which the

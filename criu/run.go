@@ -20,8 +20,11 @@ func (s *session) run() error {
 		return err
 	}
 	cmd := exec.Command(s.criu)
-	// The streams of a restored container are criu's.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if s.request.Task == syncsocket.CriuRestore {
+		// The streams of a restored container are criu's. What criu itself
+		// would say there is in its log.
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	}
 	cmd.ExtraFiles = s.inherit
 	conn, err := start(cmd)
 	if err != nil {

@@ -238,7 +238,7 @@ func TestRestoreForeground(t *testing.T) {
 	}
 	ask(t, in, more, "two", "pong two\n")
 	c.wantStatus("running")
-	in.Close()
+	in.Close() // the end of its input is the program's
 	r = l.finish(cmd, r, log)
 	equal(t, "exit status", r.code, 7)
 	l.wantGone(c.id)
