@@ -25,8 +25,12 @@ const InsideArgument = "inside"
 // once, but for a packet that is lost silently.
 const patience = 2 * time.Second
 
-// denied is a name that no list has and nobody may be asked for.
-const denied = "denied.eggrun-check.invalid"
+// listed is a name on the list that is looked up only, for then nobody else is
+// asked; denied is on no list.
+const (
+	listed = "listed.eggrun-check.invalid"
+	denied = "denied.eggrun-check.invalid"
+)
 
 // targets are the servers of a check, and the secret that tells them from
 // whoever else may answer.
@@ -35,6 +39,8 @@ type targets struct {
 	// Allowed and OtherPort are targets of the proxy; the first is on the list.
 	Allowed   string `json:"allowed"`
 	OtherPort string `json:"other_port"`
+	// Named is a name of the host's own, if it has one, with a port on the list.
+	Named []string `json:"named"`
 	// The rest are addresses of the same servers as the host sees them.
 	TCP4     []string `json:"tcp4"`
 	TCP6     []string `json:"tcp6"`
@@ -56,6 +62,9 @@ type attempt struct {
 	// control says that the host must reach it: else it means nothing that the
 	// container does not.
 	control bool
+	// tables says that it takes nftables: without them programs must know the
+	// proxy.
+	tables bool
 }
 
 var attempts = []attempt{
@@ -63,9 +72,12 @@ var attempts = []attempt{
 	{name: "other name", to: one(func(*targets) string { return denied + ":443" }), do: connect, refusal: "not_listed"},
 	{name: "other name, plain HTTP", to: one(func(*targets) string { return "http://" + denied + "/" }), do: get, refusal: "not_listed"},
 	{name: "other port", to: one(func(t *targets) string { return t.OtherPort }), do: connect, refusal: "port_not_listed"},
-	{name: "lookup of an other name", to: one(func(*targets) string { return denied }), do: lookUp},
-	{name: "direct address", to: func(t *targets) []string { return t.TCP4 }, do: over("tcp"), control: true},
-	{name: "direct address, IPv6", to: func(t *targets) []string { return t.TCP6 }, do: over("tcp"), control: true},
+	{name: "listed name, looked up", to: one(func(*targets) string { return listed }), do: lookUp, reached: true, tables: true},
+	{name: "other name, looked up", to: one(func(*targets) string { return denied }), do: lookUp, refusal: "no such host", tables: true},
+	{name: "listed name, no proxy", to: func(t *targets) []string { return t.Named }, do: over("tcp"), reached: true, tables: true},
+	{name: "other port, no proxy", to: one(func(*targets) string { return listed + ".:81" }), do: getDirect, refusal: "port_not_listed", tables: true},
+	{name: "other address", to: func(t *targets) []string { return t.TCP4 }, do: over("tcp"), control: true},
+	{name: "other address, IPv6", to: func(t *targets) []string { return t.TCP6 }, do: over("tcp"), control: true},
 	{name: "UDP", to: func(t *targets) []string { return t.UDP }, do: over("udp"), control: true},
 	{name: "abstract unix socket", to: one(func(t *targets) string { return t.Abstract }), do: over("unix"), control: true},
 	{name: "raw socket", to: one(func(*targets) string { return "ICMP" }), do: socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
@@ -175,8 +187,24 @@ func get(_ *targets, url string) error {
 		return err
 	}
 	defer conn.Close()
-	host := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", url, host); err != nil {
+	return request(conn, url, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"))
+}
+
+// getDirect asks for a page as a program does that knows no proxy.
+func getDirect(_ *targets, address string) error {
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	return request(conn, "/", strings.Replace(address, ".:", ":", 1))
+}
+
+func request(conn net.Conn, uri, host string) error {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", uri, host); err != nil {
 		return err
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -195,11 +223,15 @@ func refusal(response *http.Response) error {
 	return fmt.Errorf("%s (%s)", response.Status, response.Header.Get("X-Eggrun-Deny"))
 }
 
-// lookUp asks the name server that the container has.
+// lookUp asks the name server that the container has, which answers with an
+// address of its own for a listed name.
 func lookUp(_ *targets, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err := (&net.Resolver{PreferGo: true}).LookupHost(ctx, name+".")
+	addresses, err := (&net.Resolver{PreferGo: true}).LookupNetIP(ctx, "ip4", name+".")
+	if err == nil && !inside.FakeRange.Contains(addresses[0]) {
+		err = fmt.Errorf("the answer is %s, which is not of %s", addresses[0], inside.FakeRange)
+	}
 	return err
 }
 

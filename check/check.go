@@ -82,6 +82,8 @@ type checker struct {
 	host
 	// privileged is set for a caller who needs no user namespace of his own.
 	privileged bool
+	// tables says that the kernel has nftables.
+	tables bool
 	// dir is for everything that the checks make; the container is called as it
 	// is.
 	dir     string

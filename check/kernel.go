@@ -41,6 +41,7 @@ func (c *checker) kernel(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("try what the kernel can do: %w", err)
 	}
+	c.tables = outcomes[tablesTry].Err == ""
 	c.add(judgeTries(outcomes)...)
 	return nil
 }

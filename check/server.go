@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,8 @@ import (
 // family, for about a second.
 type servers struct {
 	targets
+	// list are the entries that allow what is to be reached.
+	list    []string
 	closers []io.Closer
 }
 
@@ -23,16 +26,16 @@ func parseTargets(text string) (*targets, error) {
 	return t, json.Unmarshal([]byte(text), t)
 }
 
-// serve starts the servers. Close them.
-func serve() (*servers, error) {
+// serve starts the servers. Close them. hosts is /etc/hosts.
+func serve(hosts string) (*servers, error) {
 	s := &servers{targets: targets{Secret: rand.Text()}}
-	if err := s.start(); err != nil {
+	if err := s.start(hosts); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *servers) start() error {
+func (s *servers) start(hosts string) error {
 	allowed, err := s.listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -42,8 +45,14 @@ func (s *servers) start() error {
 		return err
 	}
 	s.Allowed = net.JoinHostPort("localhost", portOf(allowed))
+	s.list = []string{listed, s.Allowed + "!tcp"}
 	s.OtherPort = net.JoinHostPort("localhost", portOf(other))
 	s.TCP4 = []string{other}
+	if name, address := loopbackName(hosts); name != "" {
+		if at, err := s.listen("tcp", net.JoinHostPort(address, "0")); err == nil {
+			s.Named, s.list = []string{net.JoinHostPort(name+".", portOf(at))}, append(s.list, net.JoinHostPort(name, portOf(at))+"!tcp", at+"!tcp")
+		}
+	}
 	hosts4, hosts6 := hostAddresses()
 	for _, host := range hosts4 {
 		if at, err := s.listen("tcp", net.JoinHostPort(host, "0")); err == nil {
@@ -121,6 +130,25 @@ func (s *servers) receive(at string) (string, error) {
 		}
 	}()
 	return conn.LocalAddr().String(), nil
+}
+
+// loopbackName returns a name, and its address, for which nobody need be asked:
+// one beside localhost that /etc/hosts has for a loopback address, as it has the
+// host's own; "" for none.
+func loopbackName(hosts string) (name, address string) {
+	for line := range strings.Lines(hosts) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 || !net.ParseIP(fields[0]).IsLoopback() {
+			continue
+		}
+		for _, name := range fields[1:] {
+			if name != "localhost" && !strings.HasPrefix(name, "localhost.") {
+				return name, fields[0]
+			}
+		}
+	}
+	return "", ""
 }
 
 // hostAddresses returns an address of each family by which others reach this

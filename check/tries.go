@@ -39,6 +39,9 @@ const (
 	newer   = "use a newer kernel, or "
 )
 
+// tablesTry is the name of the one that attempts depend on.
+const tablesTry = "nftables"
+
 var tries = []try{
 	namespace("network namespace", unix.CLONE_NEWNET, ""),
 	namespace("mount namespace", unix.CLONE_NEWNS, ""),
@@ -54,7 +57,7 @@ var tries = []try{
 	{"sealed program", in(unix.CLONE_NEWNS, trySealed), "", "allow memfd_create, and set the sysctl vm.memfd_noexec to less than 2"},
 	{"landlock", tryLandlock, "the sidecar is confined without it", "use a kernel from Linux 5.13 on and add landlock to its parameter lsm="},
 	{"network cookie", tryCookie, "network namespaces that containers share can't be told apart for certain", "use a kernel from Linux 5.14 on"},
-	{"nftables", in(unix.CLONE_NEWNET, tryWall), "a list needs a container without any interface, and programs that know no proxy reach only the ports of its rules", "modprobe -a nf_tables nft_chain_nat nft_redir nft_reject_inet nft_ct nft_fib_inet; a kernel has them by CONFIG_NF_TABLES_INET, NFT_NAT, NFT_REDIR, NFT_REJECT, NFT_CT and NFT_FIB_INET"},
+	{tablesTry, in(unix.CLONE_NEWNET, tryWall), "a list needs a container without any interface, and programs that know no proxy reach only the ports of its rules", "modprobe -a nf_tables nft_chain_nat nft_redir nft_reject_inet nft_ct nft_fib_inet; a kernel has them by CONFIG_NF_TABLES_INET, NFT_NAT, NFT_REDIR, NFT_REJECT, NFT_CT and NFT_FIB_INET"},
 	{"IPv6", in(unix.CLONE_NEWNET, tryIPv6), "programs that use ::1 fail in containers with a list", "boot without ipv6.disable=1"},
 }
 

@@ -29,19 +29,18 @@ func (c *checker) wall(ctx context.Context) error {
 	if c.Quick {
 		return nil
 	}
-	s, err := serve()
+	s, err := serve(c.read("/etc/hosts"))
 	if err != nil {
 		return fmt.Errorf("servers for the wall to be tried with: %w", err)
 	}
 	defer func() { c.remember(s.Close()) }()
-	outside := map[string]answers{}
+	t := trial{outside: map[string]answers{}, listed: true, tables: c.tables}
 	for i := range attempts {
 		if attempts[i].control {
-			outside[attempts[i].name] = attempts[i].make(&s.targets)
+			t.outside[attempts[i].name] = attempts[i].make(&s.targets)
 		}
 	}
-	listed := true
-	found, audit, failure, err := c.tryContainer(ctx, &s.targets, s.Allowed+"!tcp")
+	found, audit, failure, err := c.tryContainer(ctx, &s.targets, strings.Join(s.list, " "))
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -55,10 +54,11 @@ func (c *checker) wall(ctx context.Context) error {
 			c.add(brokenContainer(failure))
 			return nil
 		}
-		listed = false
+		t.listed = false
 	}
+	t.found = found
 	c.add(Result{Group: wallGroup, Name: "container", Status: OK, Cause: "made, run and deleted"})
-	c.add(judgeAttempts(found, outside, listed)...)
+	c.add(t.judge()...)
 	c.add(judgeAudit(audit))
 	return nil
 }
@@ -73,23 +73,34 @@ func brokenContainer(failure string) Result {
 	return r
 }
 
-// judgeAttempts says what came of the attempts inside, and outside for those with
-// a control. listed tells whether our server could be put on the list.
-func judgeAttempts(found, outside map[string]answers, listed bool) []Result {
+// trial is what came of all attempts.
+type trial struct {
+	// found is what came of those inside, outside of the same on the host, for
+	// those with a control.
+	found, outside map[string]answers
+	// listed says that our servers could be put on the list, tables that the
+	// kernel has nftables.
+	listed, tables bool
+}
+
+// judge says what came of each attempt.
+func (t *trial) judge() []Result {
 	var results []Result
 	for i := range attempts {
 		a := &attempts[i]
 		r := Result{Group: wallGroup, Name: a.name, Status: OK}
 		switch {
-		case a.reached && !listed:
-			r.Status, r.Cause = Missing, "not tried: the policy file does not allow localhost"
-			r.Fix = "none needed; to try it, add localhost:* to the [limit] for this user"
-		case len(found[a.name]) == 0:
-			r.Status, r.Cause, r.Fix = Missing, "not tried: this host has no such address", "none needed where containers need none either"
+		case a.reached && !t.listed:
+			r.Status, r.Cause = Missing, "not tried: the policy file does not allow the servers of this check"
+			r.Fix = "none needed; to try it, add localhost:* and *.eggrun-check.invalid to the [limit] for this user"
+		case a.reached && a.tables && !t.tables:
+			r.Status, r.Cause, r.Fix = Missing, "not to be had without nftables", "see the line about nftables"
+		case len(t.found[a.name]) == 0:
+			r.Status, r.Cause, r.Fix = Missing, "not tried: this host has no such address, or name in /etc/hosts", "none needed; to try it, add 127.0.1.1 and the host's name to /etc/hosts, or enable IPv6"
 		case a.reached:
-			a.judgeReached(&r, found[a.name])
+			a.judgeReached(&r, t.found[a.name])
 		default:
-			a.judgeRefused(&r, found[a.name], outside[a.name], listed)
+			t.judgeRefused(a, &r)
 		}
 		results = append(results, r)
 	}
@@ -110,10 +121,16 @@ func (a *attempt) judgeReached(r *Result, found answers) {
 // report is what to do when the wall has a hole.
 const report = "run no container with a list on this machine, and tell the maintainers in private, see SECURITY.md"
 
-func (a *attempt) judgeRefused(r *Result, found, outside answers, listed bool) {
-	wanted := a.refusal
-	if !listed && wanted == "port_not_listed" {
-		wanted = "not_listed" // of an empty list
+func (t *trial) judgeRefused(a *attempt, r *Result) {
+	found, outside, wanted := t.found[a.name], t.outside[a.name], a.refusal
+	switch {
+	case a.tables && !t.tables:
+		wanted = ""
+	// With an empty list there are no other ports.
+	case !t.listed && a.tables:
+		wanted = "no such host"
+	case !t.listed && wanted == "port_not_listed":
+		wanted = "not_listed"
 	}
 	for _, address := range sortedKeys(found) {
 		refused := found[address]

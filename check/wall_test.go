@@ -27,17 +27,17 @@ func asWanted() (found, outside map[string]answers) {
 	return found, outside
 }
 
-func TestJudgeAttempts(t *testing.T) {
+func TestJudgeTrial(t *testing.T) {
 	t.Parallel()
 	found, outside := asWanted()
-	for _, r := range judgeAttempts(found, outside, true) {
+	for _, r := range (&trial{found, outside, true, true}).judge() {
 		want(t, r, OK, "", "")
 	}
 	for i, a := range attempts {
 		judge := func(inside, control string) Result {
 			found, outside := asWanted()
 			found[a.name], outside[a.name] = answers{"somewhere": inside}, answers{"somewhere": control}
-			return judgeAttempts(found, outside, true)[i]
+			return (&trial{found, outside, true, true}).judge()[i]
 		}
 		if a.reached {
 			want(t, judge("timeout", ""), Bad, "timeout", "listed must be reached")
@@ -51,17 +51,18 @@ func TestJudgeAttempts(t *testing.T) {
 			want(t, judge("refused", "timeout"), Missing, "the host does not reach somewhere", "firewall")
 		}
 		delete(found, a.name)
-		want(t, judgeAttempts(found, outside, true)[i], Missing, "no such address", "none needed")
+		want(t, (&trial{found, outside, true, true}).judge()[i], Missing, "no such address", "none needed")
 	}
 }
 
-// TestJudgeAttemptsLimited is a policy file that does not let our server be
+// TestJudgeTrialLimited is a policy file that does not let our server be
 // listed.
-func TestJudgeAttemptsLimited(t *testing.T) {
+func TestJudgeTrialLimited(t *testing.T) {
 	t.Parallel()
 	found, outside := asWanted()
 	found["other port"] = answers{"somewhere": "403 (not_listed)"}
-	for i, r := range judgeAttempts(found, outside, false) {
+	found["other port, no proxy"] = answers{"somewhere": "no such host"}
+	for i, r := range (&trial{found, outside, false, true}).judge() {
 		if attempts[i].reached {
 			want(t, r, Missing, "policy file", "[limit]")
 		} else {
@@ -70,11 +71,30 @@ func TestJudgeAttemptsLimited(t *testing.T) {
 	}
 }
 
+// TestJudgeTrialWithoutTables is a kernel without nftables: nobody answers who
+// asks for a name.
+func TestJudgeTrialWithoutTables(t *testing.T) {
+	t.Parallel()
+	found, outside := asWanted()
+	for _, a := range attempts {
+		if a.tables {
+			found[a.name] = answers{"somewhere": "timeout"}
+		}
+	}
+	for i, r := range (&trial{found, outside, true, false}).judge() {
+		if attempts[i].tables && attempts[i].reached {
+			want(t, r, Missing, "without nftables", "nftables")
+		} else {
+			want(t, r, OK, "", "")
+		}
+	}
+}
+
 // TestHolesAreFound makes the attempts with nothing in between: what can be
 // reached from here is reported, so a wall with a hole would be.
 func TestHolesAreFound(t *testing.T) {
 	t.Parallel()
-	s, err := serve()
+	s, err := serve("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,13 +106,13 @@ func TestHolesAreFound(t *testing.T) {
 		}
 	}
 	var holes []string
-	for _, r := range judgeAttempts(found, found, true) {
+	for _, r := range (&trial{found, found, true, true}).judge() {
 		if r.Status == Bad {
 			want(t, r, Bad, "the container reached ", "SECURITY.md")
 			holes = append(holes, r.Name)
 		}
 	}
-	for _, name := range []string{"direct address", "UDP", "abstract unix socket"} {
+	for _, name := range []string{"other address", "UDP", "abstract unix socket"} {
 		if !slices.Contains(holes, name) {
 			t.Errorf("%s: not found: %v", name, found[name])
 		}
@@ -103,7 +123,7 @@ func TestHolesAreFound(t *testing.T) {
 // apart.
 func TestAskWantsTheSecret(t *testing.T) {
 	t.Parallel()
-	s, err := serve()
+	s, err := serve("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,5 +191,20 @@ func TestAttemptNames(t *testing.T) {
 	}
 	if len(names) != len(attempts) {
 		t.Errorf("names: %v", slices.Sorted(maps.Keys(names)))
+	}
+}
+
+func TestLoopbackName(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ hosts, name, address string }{
+		{"127.0.0.1 localhost\n127.0.1.1\tthis.example this # ours\n", "this.example", "127.0.1.1"},
+		{"127.0.0.1 localhost localhost.localdomain vm\n", "vm", "127.0.0.1"},
+		{"::1 localhost ip6-localhost\n", "ip6-localhost", "::1"},
+		{"192.0.2.1 other\n# 127.0.0.1 no\n\nnonsense\n127.0.0.1 localhost\n", "", ""},
+		{"", "", ""},
+	} {
+		if name, address := loopbackName(tt.hosts); name != tt.name || address != tt.address {
+			t.Errorf("%q: got %q, %q", tt.hosts, name, address)
+		}
 	}
 }

@@ -92,7 +92,8 @@ func wantNoneBad(t *testing.T, r result, lines []checked) {
 var wallChecks = map[string]string{
 	"container": "made, run and deleted", "listed name": "reached", "other name": "not on the allowlist (not_listed)",
 	"other name, plain HTTP": "not on the allowlist (not_listed)", "other port": "(port_not_listed)",
-	"lookup of an other name": "refused", "direct address": "refused", "direct address, IPv6": "refused", "UDP": "refused",
+	"listed name, looked up": "reached", "other name, looked up": "no such host", "listed name, no proxy": "reached", "other port, no proxy": "(port_not_listed)",
+	"other address": "refused", "other address, IPv6": "refused", "UDP": "refused",
 	"abstract unix socket": "refused", "raw socket": "refused", "packet socket": "refused", "vsock": "refused", "audit": "line",
 }
 
