@@ -67,22 +67,25 @@ type attempt struct {
 	tables bool
 }
 
-var attempts = []attempt{
-	{name: "listed name", to: one(func(t *targets) string { return t.Allowed }), do: connect, reached: true},
-	{name: "other name", to: one(func(*targets) string { return denied + ":443" }), do: connect, refusal: "not_listed"},
-	{name: "other name, plain HTTP", to: one(func(*targets) string { return "http://" + denied + "/" }), do: get, refusal: "not_listed"},
-	{name: "other port", to: one(func(t *targets) string { return t.OtherPort }), do: connect, refusal: "port_not_listed"},
-	{name: "listed name, looked up", to: one(func(*targets) string { return listed }), do: lookUp, reached: true, tables: true},
-	{name: "other name, looked up", to: one(func(*targets) string { return denied }), do: lookUp, refusal: "no such host", tables: true},
-	{name: "listed name, no proxy", to: func(t *targets) []string { return t.Named }, do: over("tcp"), reached: true, tables: true},
-	{name: "other port, no proxy", to: one(func(*targets) string { return listed + ".:81" }), do: getDirect, refusal: "port_not_listed", tables: true},
-	{name: "other address", to: func(t *targets) []string { return t.TCP4 }, do: over("tcp"), control: true},
-	{name: "other address, IPv6", to: func(t *targets) []string { return t.TCP6 }, do: over("tcp"), control: true},
-	{name: "UDP", to: func(t *targets) []string { return t.UDP }, do: over("udp"), control: true},
-	{name: "abstract unix socket", to: one(func(t *targets) string { return t.Abstract }), do: over("unix"), control: true},
-	{name: "raw socket", to: one(func(*targets) string { return "ICMP" }), do: socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
-	{name: "packet socket", to: one(func(*targets) string { return "AF_PACKET" }), do: socket(unix.AF_PACKET, unix.SOCK_RAW, 0)},
-	{name: "vsock", to: one(func(*targets) string { return "AF_VSOCK" }), do: socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)},
+// attempts are all of them.
+func attempts() []attempt {
+	return []attempt{
+		{name: "listed name", to: one(func(t *targets) string { return t.Allowed }), do: connect, reached: true},
+		{name: "other name", to: one(func(*targets) string { return denied + ":443" }), do: connect, refusal: "not_listed"},
+		{name: "other name, plain HTTP", to: one(func(*targets) string { return "http://" + denied + "/" }), do: get, refusal: "not_listed"},
+		{name: "other port", to: one(func(t *targets) string { return t.OtherPort }), do: connect, refusal: "port_not_listed"},
+		{name: "listed name, looked up", to: one(func(*targets) string { return listed }), do: lookUp, reached: true, tables: true},
+		{name: "other name, looked up", to: one(func(*targets) string { return denied }), do: lookUp, refusal: "no such host", tables: true},
+		{name: "listed name, no proxy", to: func(t *targets) []string { return t.Named }, do: over("tcp"), reached: true, tables: true},
+		{name: "other port, no proxy", to: one(func(*targets) string { return listed + ".:81" }), do: getDirect, refusal: "port_not_listed", tables: true},
+		{name: "other address", to: func(t *targets) []string { return t.TCP4 }, do: over("tcp"), control: true},
+		{name: "other address, IPv6", to: func(t *targets) []string { return t.TCP6 }, do: over("tcp"), control: true},
+		{name: "UDP", to: func(t *targets) []string { return t.UDP }, do: over("udp"), control: true},
+		{name: "abstract unix socket", to: one(func(t *targets) string { return t.Abstract }), do: over("unix"), control: true},
+		{name: "raw socket", to: one(func(*targets) string { return "ICMP" }), do: socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
+		{name: "packet socket", to: one(func(*targets) string { return "AF_PACKET" }), do: socket(unix.AF_PACKET, unix.SOCK_RAW, 0)},
+		{name: "vsock", to: one(func(*targets) string { return "AF_VSOCK" }), do: socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)},
+	}
 }
 
 // answers are what came of one attempt: for each address what was refused, ""
@@ -98,8 +101,8 @@ func Attempt(text string) (any, error) {
 		return nil, err
 	}
 	all := map[string]answers{}
-	for i := range attempts {
-		all[attempts[i].name] = attempts[i].make(t)
+	for _, a := range attempts() {
+		all[a.name] = a.make(t)
 	}
 	return all, nil
 }

@@ -40,46 +40,49 @@ type trap struct {
 	what, fix    string
 }
 
-var knownEngines = []engine{
-	{
-		name: "podman", programs: []string{"podman"}, files: podmanFiles, add: addTOML,
-		lines: `printf '[engine.runtimes]\neggrun = ["%s"]\n' >/etc/containers/containers.conf.d/50-eggrun.conf, or make install`,
-		traps: []trap{
-			{4, 6, "makes annotations of an image those of the container, so that its author can ask for domains", "set [limit] in /etc/eggrun/policy.toml"},
-			{5, 0, "splits annotations at commas", "separate the entries of eggrun.domains by white space"},
-			{5, 1, "drops annotations that come by the API, as from docker's command line", `set runtime = "eggrun" in [engine] of containers.conf, and [default] in /etc/eggrun/policy.toml`},
+// knownEngines are those that are looked for.
+func knownEngines() []engine {
+	return []engine{
+		{
+			name: "podman", programs: []string{"podman"}, files: podmanFiles, add: addTOML,
+			lines: `printf '[engine.runtimes]\neggrun = ["%s"]\n' >/etc/containers/containers.conf.d/50-eggrun.conf, or make install`,
+			traps: []trap{
+				{4, 6, "makes annotations of an image those of the container, so that its author can ask for domains", "set [limit] in /etc/eggrun/policy.toml"},
+				{5, 0, "splits annotations at commas", "separate the entries of eggrun.domains by white space"},
+				{5, 1, "drops annotations that come by the API, as from docker's command line", `set runtime = "eggrun" in [engine] of containers.conf, and [default] in /etc/eggrun/policy.toml`},
+			},
 		},
-	},
-	{
-		name: "docker", programs: []string{"dockerd", "docker"}, add: addDaemonJSON,
-		files: func(h *host) []string {
-			if dir := configHome(h.getenv); h.uid != 0 && dir != "" {
-				return []string{filepath.Join(dir, "docker/daemon.json"), "/etc/docker/daemon.json"}
-			}
-			return []string{"/etc/docker/daemon.json"}
+		{
+			name: "docker", programs: []string{"dockerd", "docker"}, add: addDaemonJSON,
+			files: func(h *host) []string {
+				if dir := configHome(h.getenv); h.uid != 0 && dir != "" {
+					return []string{filepath.Join(dir, "docker/daemon.json"), "/etc/docker/daemon.json"}
+				}
+				return []string{"/etc/docker/daemon.json"}
+			},
+			lines: `in /etc/docker/daemon.json: {"runtimes": {"eggrun": {"path": "%s"}}}, then restart docker`,
+			traps: []trap{
+				{24, 0, "knows no annotations", "set [default] in /etc/eggrun/policy.toml, which holds for all containers"},
+			},
 		},
-		lines: `in /etc/docker/daemon.json: {"runtimes": {"eggrun": {"path": "%s"}}}, then restart docker`,
-		traps: []trap{
-			{24, 0, "knows no annotations", "set [default] in /etc/eggrun/policy.toml, which holds for all containers"},
+		{
+			name: "containerd", programs: []string{"containerd"}, add: addTOML,
+			files: func(*host) []string { return []string{"/etc/containerd/config.toml"} },
+			lines: `in /etc/containerd/config.toml: [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.eggrun] (before containerd 2: plugins."io.containerd.grpc.v1.cri") with runtime_type = "io.containerd.runc.v2" and options.BinaryName = "%s"; ctr and nerdctl need no such lines`,
 		},
-	},
-	{
-		name: "containerd", programs: []string{"containerd"}, add: addTOML,
-		files: func(*host) []string { return []string{"/etc/containerd/config.toml"} },
-		lines: `in /etc/containerd/config.toml: [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.eggrun] (before containerd 2: plugins."io.containerd.grpc.v1.cri") with runtime_type = "io.containerd.runc.v2" and options.BinaryName = "%s"; ctr and nerdctl need no such lines`,
-	},
-	{
-		name: "cri-o", programs: []string{"crio"}, add: addTOML,
-		files: func(h *host) []string {
-			return append([]string{"/etc/crio/crio.conf"}, h.glob("/etc/crio/crio.conf.d/*")...)
+		{
+			name: "cri-o", programs: []string{"crio"}, add: addTOML,
+			files: func(h *host) []string {
+				return append([]string{"/etc/crio/crio.conf"}, h.glob("/etc/crio/crio.conf.d/*")...)
+			},
+			lines: `in /etc/crio/crio.conf.d/eggrun.conf: [crio.runtime.runtimes.eggrun] with runtime_path = "%s" and runtime_type = "oci"`,
 		},
-		lines: `in /etc/crio/crio.conf.d/eggrun.conf: [crio.runtime.runtimes.eggrun] with runtime_path = "%s" and runtime_type = "oci"`,
-	},
+	}
 }
 
 // engines checks those that are installed.
 func (c *checker) engines(context.Context) error {
-	for _, e := range knownEngines {
+	for _, e := range knownEngines() {
 		for _, program := range e.programs {
 			if _, err := c.lookPath(program); err == nil {
 				c.add(c.configured(&e))

@@ -36,7 +36,7 @@ func TestAddRuntimes(t *testing.T) {
 func TestJudgeRuntimes(t *testing.T) {
 	t.Parallel()
 	c := onHost(nil, nil, "/opt/eggrun", "/usr/bin/crun")
-	podman := &knownEngines[0]
+	podman := &knownEngines()[0]
 	for _, tt := range []struct {
 		known      runtimes
 		status     Status
@@ -56,7 +56,7 @@ func TestJudgeRuntimes(t *testing.T) {
 func TestConfigured(t *testing.T) {
 	t.Parallel()
 	const ours = "[engine.runtimes]\neggrun = [\"/opt/eggrun\"]\n"
-	podman := &knownEngines[0]
+	podman := &knownEngines()[0]
 	for path, env := range map[string]map[string]string{
 		"/usr/share/containers/containers.conf":            nil,
 		"/etc/containers/containers.conf.d/50-eggrun.conf": nil,
@@ -76,7 +76,7 @@ func TestConfigured(t *testing.T) {
 
 func TestTraps(t *testing.T) {
 	t.Parallel()
-	podman := &knownEngines[0]
+	podman := &knownEngines()[0]
 	for version, wanted := range map[string]int{"podman version 4.3.1": 3, "podman version 4.9.3": 2, "podman version 5.0.3": 1, "podman version 5.4.2": 0, "": 0} {
 		results := podman.sprung(version)
 		if len(results) != wanted {

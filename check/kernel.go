@@ -136,7 +136,7 @@ func (c *checker) tryAll(ctx context.Context, dir string) (map[string]outcome, e
 // judgeTries says what each try means.
 func judgeTries(outcomes map[string]outcome) []Result {
 	var results []Result
-	for _, try := range tries {
+	for _, try := range tries() {
 		o, made := outcomes[try.name]
 		r := Result{Group: kernelGroup, Name: try.name, Status: OK, Cause: o.Detail}
 		if !made {

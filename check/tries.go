@@ -42,23 +42,27 @@ const (
 // tablesTry is the name of the one that attempts depend on.
 const tablesTry = "nftables"
 
-var tries = []try{
-	namespace("network namespace", unix.CLONE_NEWNET, ""),
-	namespace("mount namespace", unix.CLONE_NEWNS, ""),
-	namespace("pid namespace", unix.CLONE_NEWPID, ""),
-	namespace("ipc namespace", unix.CLONE_NEWIPC, ""),
-	namespace("uts namespace", unix.CLONE_NEWUTS, ""),
-	namespace("cgroup namespace", unix.CLONE_NEWCGROUP, "only containers with one need it, as engines make them on cgroup v2"),
-	namespace("time namespace", unix.CLONE_NEWTIME, "only containers with one need it, as new versions of docker make them"),
-	{"pidfds", tryPidfds, "", "allow pidfd_open and pidfd_getfd in the seccomp profile that this runs under"},
-	{"openat2", tryOpenat2, "", "allow openat2 in the seccomp profile that this runs under"},
-	{"mount API", in(unix.CLONE_NEWNS, tryMount), "", "allow fsopen, fsmount, move_mount and mount_setattr in the seccomp profile that this runs under"},
-	{"idmapped mounts", in(unix.CLONE_NEWNS, tryIDMap), "only mounts with uidMappings need them", "use a kernel from Linux 6.3 on"},
-	{"sealed program", in(unix.CLONE_NEWNS, trySealed), "", "allow memfd_create, and set the sysctl vm.memfd_noexec to less than 2"},
-	{"landlock", tryLandlock, "the sidecar is confined without it", "use a kernel from Linux 5.13 on and add landlock to its parameter lsm="},
-	{"network cookie", tryCookie, "network namespaces that containers share can't be told apart for certain", "use a kernel from Linux 5.14 on"},
-	{tablesTry, in(unix.CLONE_NEWNET, tryWall), "a list needs a container without any interface, and programs that know no proxy reach only the ports of its rules", "modprobe -a nf_tables nft_chain_nat nft_redir nft_reject_inet nft_ct nft_fib_inet; a kernel has them by CONFIG_NF_TABLES_INET, NFT_NAT, NFT_REDIR, NFT_REJECT, NFT_CT and NFT_FIB_INET"},
-	{"IPv6", in(unix.CLONE_NEWNET, tryIPv6), "programs that use ::1 fail in containers with a list", "boot without ipv6.disable=1"},
+// tries are all of them. Like the other tables here it is a function, so that the
+// other verbs do not pay for it when they start.
+func tries() []try {
+	return []try{
+		namespace("network namespace", unix.CLONE_NEWNET, ""),
+		namespace("mount namespace", unix.CLONE_NEWNS, ""),
+		namespace("pid namespace", unix.CLONE_NEWPID, ""),
+		namespace("ipc namespace", unix.CLONE_NEWIPC, ""),
+		namespace("uts namespace", unix.CLONE_NEWUTS, ""),
+		namespace("cgroup namespace", unix.CLONE_NEWCGROUP, "only containers with one need it, as engines make them on cgroup v2"),
+		namespace("time namespace", unix.CLONE_NEWTIME, "only containers with one need it, as new versions of docker make them"),
+		{"pidfds", tryPidfds, "", "allow pidfd_open and pidfd_getfd in the seccomp profile that this runs under"},
+		{"openat2", tryOpenat2, "", "allow openat2 in the seccomp profile that this runs under"},
+		{"mount API", in(unix.CLONE_NEWNS, tryMount), "", "allow fsopen, fsmount, move_mount and mount_setattr in the seccomp profile that this runs under"},
+		{"idmapped mounts", in(unix.CLONE_NEWNS, tryIDMap), "only mounts with uidMappings need them", "use a kernel from Linux 6.3 on"},
+		{"sealed program", in(unix.CLONE_NEWNS, trySealed), "", "allow memfd_create, and set the sysctl vm.memfd_noexec to less than 2"},
+		{"landlock", tryLandlock, "the sidecar is confined without it", "use a kernel from Linux 5.13 on and add landlock to its parameter lsm="},
+		{"network cookie", tryCookie, "a container in a network namespace that an engine made can have no list", "use a kernel from Linux 5.14 on"},
+		{tablesTry, in(unix.CLONE_NEWNET, tryWall), "a list needs a container without any interface, and programs that know no proxy reach only the ports of its rules", "modprobe -a nf_tables nft_chain_nat nft_redir nft_reject_inet nft_ct nft_fib_inet; a kernel has them by CONFIG_NF_TABLES_INET, NFT_NAT, NFT_REDIR, NFT_REJECT, NFT_CT and NFT_FIB_INET"},
+		{"IPv6", in(unix.CLONE_NEWNET, tryIPv6), "programs that use ::1 fail in containers with a list", "boot without ipv6.disable=1"},
+	}
 }
 
 // namespace tries to make one of a kind.
@@ -89,7 +93,7 @@ func in(flags int, do func(dir string) (string, error)) func(dir string) (string
 // empty directory.
 func Try(dir string) any {
 	outcomes := map[string]outcome{}
-	for _, t := range tries {
+	for _, t := range tries() {
 		detail, err := t.do(dir)
 		o := outcome{Detail: detail}
 		if err != nil {
@@ -171,6 +175,12 @@ func trySealed(dir string) (string, error) {
 		return "", err
 	}
 	defer exe.Close()
+	// What enters a container's user namespace is always such a copy.
+	copied, err := linux.UnreadableSelf()
+	if err != nil {
+		return "", err
+	}
+	defer copied.Close()
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(exe.Fd()), &stat); err != nil {
 		return "", os.NewSyscallError("fstatfs", err)
@@ -187,13 +197,8 @@ func tryLandlock(string) (string, error) {
 }
 
 func tryCookie(string) (string, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return "", os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	_, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	return "", os.NewSyscallError("getsockopt SO_NETNS_COOKIE", err)
+	_, err := inside.OwnCookie()
+	return "", err
 }
 
 // tryWall makes a wall as it is made for a container, with all kinds of rules.

@@ -35,9 +35,9 @@ func (c *checker) wall(ctx context.Context) error {
 	}
 	defer func() { c.remember(s.Close()) }()
 	t := trial{outside: map[string]answers{}, listed: true, tables: c.tables}
-	for i := range attempts {
-		if attempts[i].control {
-			t.outside[attempts[i].name] = attempts[i].make(&s.targets)
+	for _, a := range attempts() {
+		if a.control {
+			t.outside[a.name] = a.make(&s.targets)
 		}
 	}
 	found, audit, failure, err := c.tryContainer(ctx, &s.targets, strings.Join(s.list, " "))
@@ -86,8 +86,7 @@ type trial struct {
 // judge says what came of each attempt.
 func (t *trial) judge() []Result {
 	var results []Result
-	for i := range attempts {
-		a := &attempts[i]
+	for _, a := range attempts() {
 		r := Result{Group: wallGroup, Name: a.name, Status: OK}
 		switch {
 		case a.reached && !t.listed:
@@ -100,7 +99,7 @@ func (t *trial) judge() []Result {
 		case a.reached:
 			a.judgeReached(&r, t.found[a.name])
 		default:
-			t.judgeRefused(a, &r)
+			t.judgeRefused(&a, &r)
 		}
 		results = append(results, r)
 	}

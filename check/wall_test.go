@@ -15,7 +15,7 @@ import (
 // asWanted is what a container says behind a wall that stands.
 func asWanted() (found, outside map[string]answers) {
 	found, outside = map[string]answers{}, map[string]answers{}
-	for _, a := range attempts {
+	for _, a := range attempts() {
 		found[a.name] = answers{"somewhere": "refused " + a.refusal}
 		if a.reached {
 			found[a.name]["somewhere"] = ""
@@ -33,7 +33,7 @@ func TestJudgeTrial(t *testing.T) {
 	for _, r := range (&trial{found, outside, true, true}).judge() {
 		want(t, r, OK, "", "")
 	}
-	for i, a := range attempts {
+	for i, a := range attempts() {
 		judge := func(inside, control string) Result {
 			found, outside := asWanted()
 			found[a.name], outside[a.name] = answers{"somewhere": inside}, answers{"somewhere": control}
@@ -63,7 +63,7 @@ func TestJudgeTrialLimited(t *testing.T) {
 	found["other port"] = answers{"somewhere": "403 (not_listed)"}
 	found["other port, no proxy"] = answers{"somewhere": "no such host"}
 	for i, r := range (&trial{found, outside, false, true}).judge() {
-		if attempts[i].reached {
+		if attempts()[i].reached {
 			want(t, r, Missing, "policy file", "[limit]")
 		} else {
 			want(t, r, OK, "refused", "")
@@ -76,13 +76,13 @@ func TestJudgeTrialLimited(t *testing.T) {
 func TestJudgeTrialWithoutTables(t *testing.T) {
 	t.Parallel()
 	found, outside := asWanted()
-	for _, a := range attempts {
+	for _, a := range attempts() {
 		if a.tables {
 			found[a.name] = answers{"somewhere": "timeout"}
 		}
 	}
 	for i, r := range (&trial{found, outside, true, false}).judge() {
-		if attempts[i].tables && attempts[i].reached {
+		if attempts()[i].tables && attempts()[i].reached {
 			want(t, r, Missing, "without nftables", "nftables")
 		} else {
 			want(t, r, OK, "", "")
@@ -100,9 +100,9 @@ func TestHolesAreFound(t *testing.T) {
 	}
 	defer s.Close()
 	found := map[string]answers{}
-	for i := range attempts {
-		if attempts[i].control {
-			found[attempts[i].name] = attempts[i].make(&s.targets)
+	for _, a := range attempts() {
+		if a.control {
+			found[a.name] = a.make(&s.targets)
 		}
 	}
 	var holes []string
@@ -186,10 +186,10 @@ func TestPolicyFiles(t *testing.T) {
 func TestAttemptNames(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	for _, a := range attempts {
+	for _, a := range attempts() {
 		names[a.name] = true
 	}
-	if len(names) != len(attempts) {
+	if len(names) != len(attempts()) {
 		t.Errorf("names: %v", slices.Sorted(maps.Keys(names)))
 	}
 }
