@@ -73,7 +73,9 @@ type host struct {
 	version func(program string) string
 	// judge says what a configured runtime is.
 	judge func(path string) program
-	uid   int
+	// resolve says why a container with these annotations would be refused.
+	resolve func(annotations map[string]string) error
+	uid     int
 }
 
 // checker is one run of all checks.
@@ -108,6 +110,7 @@ func Run(ctx context.Context, options *Options) ([]Result, error) {
 		files: os.DirFS("/"), getenv: os.Getenv, lookPath: exec.LookPath, uid: os.Geteuid(),
 		version: func(program string) string { return programVersion(ctx, program, dir) },
 		judge:   func(path string) program { return judgeProgram(path, options.Exe) },
+		resolve: resolveHere,
 	}}
 	err = c.all(ctx)
 	if ctx.Err() != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,7 +84,11 @@ func (c *checker) engines(context.Context) error {
 	for _, e := range knownEngines() {
 		for _, program := range e.programs {
 			if _, err := c.lookPath(program); err == nil {
-				c.add(c.configured(&e))
+				r, names := c.configured(&e)
+				c.add(r)
+				if e.name == "podman" {
+					c.add(c.podman(names)...)
+				}
 				c.add(e.sprung(c.version(program))...)
 				break
 			}
@@ -94,8 +97,8 @@ func (c *checker) engines(context.Context) error {
 	return nil
 }
 
-// configured tells whether an engine knows eggrun.
-func (c *checker) configured(e *engine) Result {
+// configured tells whether an engine knows eggrun, and by which names.
+func (c *checker) configured(e *engine) (r Result, names []string) {
 	known := runtimes{}
 	for _, file := range e.files(&c.host) {
 		text := c.read(file)
@@ -103,16 +106,15 @@ func (c *checker) configured(e *engine) Result {
 			continue
 		}
 		if err := e.add(known, []byte(text)); err != nil {
-			return Result{enginesGroup, e.name, Bad, fmt.Sprintf("%s: %s", file, oneLine(err.Error())), "mend that line: " + e.name + " reads it too"}
+			return Result{enginesGroup, e.name, Bad, fmt.Sprintf("%s: %s", file, oneLine(err.Error())), "mend that line: " + e.name + " reads it too"}, nil
 		}
 	}
 	return c.judgeRuntimes(e, known)
 }
 
 // judgeRuntimes says which of the runtimes that an engine knows is eggrun.
-func (c *checker) judgeRuntimes(e *engine, known runtimes) Result {
-	r := Result{Group: enginesGroup, Name: e.name, Fix: fmt.Sprintf(e.lines, c.Exe)}
-	var names []string
+func (c *checker) judgeRuntimes(e *engine, known runtimes) (r Result, names []string) {
+	r = Result{Group: enginesGroup, Name: e.name, Fix: fmt.Sprintf(e.lines, c.Exe)}
 	for name, paths := range known {
 		at := slices.IndexFunc(paths, func(path string) bool { return c.judge(path).there })
 		ours := strings.HasPrefix(name, "eggrun")
@@ -120,7 +122,7 @@ func (c *checker) judgeRuntimes(e *engine, known runtimes) Result {
 		case at < 0 && ours:
 			r.Status = Bad
 			r.Cause = fmt.Sprintf("runtime %s: %s is not there", name, strings.Join(paths, ", "))
-			return r
+			return r, nil
 		case at >= 0 && c.judge(paths[at]).same:
 			names = append(names, name)
 		case at >= 0 && ours:
@@ -135,7 +137,7 @@ func (c *checker) judgeRuntimes(e *engine, known runtimes) Result {
 	case r.Cause == "":
 		r.Status, r.Cause = Missing, "eggrun is no runtime that it knows"
 	}
-	return r
+	return r, names
 }
 
 // sprung are the traps of the version that is installed.
@@ -161,34 +163,6 @@ func judgeProgram(path, exe string) program {
 	}
 	ours, err := os.Stat(exe)
 	return program{there: true, same: err == nil && os.SameFile(theirs, ours)}
-}
-
-// podmanFiles are those that podman reads, in its order; see containers.conf(5).
-func podmanFiles(h *host) []string {
-	if file := h.getenv("CONTAINERS_CONF"); file != "" {
-		return []string{file}
-	}
-	files := []string{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"}
-	files = append(files, h.glob("/etc/containers/containers.conf.d/*.conf")...)
-	if dir := configHome(h.getenv); h.uid != 0 && dir != "" {
-		files = append(files, filepath.Join(dir, "containers/containers.conf"))
-		files = append(files, h.glob(filepath.Join(dir, "containers/containers.conf.d/*.conf"))...)
-	}
-	if file := h.getenv("CONTAINERS_CONF_OVERRIDE"); file != "" {
-		files = append(files, file)
-	}
-	return files
-}
-
-// configHome is where a user's configuration is, "" where that can't be told.
-func configHome(getenv func(string) string) string {
-	if dir := getenv("XDG_CONFIG_HOME"); path.IsAbs(dir) {
-		return dir
-	}
-	if dir := getenv("HOME"); path.IsAbs(dir) {
-		return filepath.Join(dir, ".config")
-	}
-	return ""
 }
 
 // glob returns the files of the host that match, in order.
@@ -235,11 +209,7 @@ func addRuntimes(known runtimes, tree map[string]any) {
 func pathsOf(runtime any) (paths []string) {
 	switch r := runtime.(type) {
 	case []any:
-		for _, one := range r {
-			if text, ok := one.(string); ok {
-				paths = append(paths, text)
-			}
-		}
+		return stringsOf(r)
 	case map[string]any:
 		options, _ := r["options"].(map[string]any)
 		for _, one := range []any{r["runtime_path"], r["path"], options["BinaryName"]} {

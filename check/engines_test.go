@@ -49,7 +49,8 @@ func TestJudgeRuntimes(t *testing.T) {
 		{runtimes{"eggrun-ci": {"/nowhere"}, "eggrun": {"/opt/eggrun"}}, Bad, "eggrun-ci: /nowhere", "/opt/eggrun"},
 		{runtimes{"eggrun": {"/usr/bin/crun"}}, Missing, "/usr/bin/crun, which is not this program", "/opt/eggrun"},
 	} {
-		want(t, c.judgeRuntimes(podman, tt.known), tt.status, tt.cause, tt.fix)
+		r, _ := c.judgeRuntimes(podman, tt.known)
+		want(t, r, tt.status, tt.cause, tt.fix)
 	}
 }
 
@@ -65,13 +66,19 @@ func TestConfigured(t *testing.T) {
 		"/somewhere.conf": {"CONTAINERS_CONF": "/somewhere.conf"},
 		"/last.conf":      {"CONTAINERS_CONF_OVERRIDE": "/last.conf"},
 	} {
-		want(t, onHost(map[string]string{path: ours}, env, "/opt/eggrun").configured(podman), OK, "--runtime eggrun", "")
+		r, names := onHost(map[string]string{path: ours}, env, "/opt/eggrun").configured(podman)
+		want(t, r, OK, "--runtime eggrun", "")
+		if !slices.Equal(names, []string{"eggrun"}) {
+			t.Errorf("%s: names %v", path, names)
+		}
 	}
 	// A later file takes the name.
 	c := onHost(map[string]string{"/usr/share/containers/containers.conf": ours, "/etc/containers/containers.conf": "[engine.runtimes]\neggrun = [\"/nowhere\"]\n"}, nil, "/opt/eggrun")
-	want(t, c.configured(podman), Bad, "/nowhere is not there", "/opt/eggrun")
+	r, _ := c.configured(podman)
+	want(t, r, Bad, "/nowhere is not there", "/opt/eggrun")
 	c = onHost(map[string]string{"/etc/containers/containers.conf": "[engine"}, nil)
-	want(t, c.configured(podman), Bad, "/etc/containers/containers.conf: ", "mend")
+	r, _ = c.configured(podman)
+	want(t, r, Bad, "/etc/containers/containers.conf: ", "mend")
 }
 
 func TestTraps(t *testing.T) {
@@ -103,5 +110,37 @@ func TestEngines(t *testing.T) {
 	}
 	if !reflect.DeepEqual(names, []string{"docker", "cri-o"}) || strings.Join(asked, " ") != "dockerd crio" {
 		t.Errorf("checked %v, asked %v", names, asked)
+	}
+}
+
+// TestPodman has two files, the second of which counts.
+func TestPodman(t *testing.T) {
+	t.Parallel()
+	const first, second = "/usr/share/containers/containers.conf", "/etc/containers/containers.conf"
+	json := "[engine]\nruntime_supports_json = [\"crun\", \"eggrun\", {append=true}]\n"
+	for _, tt := range []struct {
+		name       string
+		files      map[string]string
+		names      []string
+		status     Status
+		cause, fix string
+	}{
+		{"all there", map[string]string{first: json}, []string{"eggrun"}, "", "", ""},
+		{"podman's own list", nil, []string{"eggrun"}, Missing, "eggrun is not in runtime_supports_json", `"krun", "eggrun"]`},
+		{"a later list", map[string]string{first: json, second: "[engine]\nruntime_supports_json = [\"crun\"]\n"}, []string{"eggrun"}, Missing, "eggrun is not in", "eggrun"},
+		{"not known", nil, nil, "", "", ""},
+		{"others' annotations", map[string]string{second: "[containers]\nannotations = [\"run.oci.keep_original_groups=1\"]\n"}, nil, "", "", ""},
+		{"a list", map[string]string{second: "[containers]\nannotations = [\"eggrun.domains=a.example b.example\"]\n"}, nil, OK, second, ""},
+		{"a broken list", map[string]string{second: "[containers]\nannotations = [\"eggrun.domains=a..example\"]\n"}, nil, Bad, second + ": no container", "[containers] of " + second},
+		{"a key that is none", map[string]string{second: "[containers]\nannotations = [\"eggrun.domain=a.example\"]\n"}, nil, Bad, "eggrun.domain", second},
+		{"not TOML", map[string]string{first: "[engine"}, []string{"eggrun"}, "", "", ""},
+	} {
+		results := onHost(tt.files, nil).podman(tt.names)
+		if len(results) > 1 || (len(results) == 0) != (tt.status == "") {
+			t.Errorf("%s: %+v", tt.name, results)
+		}
+		for _, r := range results {
+			want(t, r, tt.status, tt.cause, tt.fix)
+		}
 	}
 }

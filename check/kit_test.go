@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"eggrun/policy"
 )
 
 // onHost is a checker that sees the files, variables and programs given.
@@ -31,6 +33,10 @@ func onHost(files, env map[string]string, there ...string) *checker {
 				}
 			}
 			return program{}
+		},
+		resolve: func(annotations map[string]string) error {
+			_, err := policy.Resolve(policy.Request{Annotations: annotations})
+			return err
 		},
 		uid: 1000,
 	}}
