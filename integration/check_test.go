@@ -174,7 +174,7 @@ func TestCheckEngines(t *testing.T) {
 		wantChecked(t, lines, tt.status, "engines", "podman", tt.cause, tt.fix)
 		equal(t, "exit status, "+tt.name, r.code == 1, tt.status == "bad")
 		for _, line := range lines {
-			if strings.HasPrefix(line.Name, "podman ") {
+			if strings.HasPrefix(line.Name, "podman 5") {
 				t.Errorf("%v: but it is new", line)
 			}
 		}
