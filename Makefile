@@ -61,6 +61,7 @@ install: build ## install program, manual page, examples and podman's configurat
 	install -D bin/eggrun-criu $(DESTDIR)$(PREFIX)/libexec/eggrun/eggrun-criu
 	install -D -m 644 man/eggrun.8 $(DESTDIR)$(PREFIX)/share/man/man8/eggrun.8
 	install -D -m 644 contrib/policy.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/policy.toml
+	install -D -m 644 contrib/containerd.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/containerd.toml
 	install -D -m 644 contrib/eggrun.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/eggrun
 	install -d $(DESTDIR)/etc/containers/containers.conf.d
 	sed 's|@PREFIX@|$(PREFIX)|' contrib/50-eggrun.conf >$(DESTDIR)/etc/containers/containers.conf.d/50-eggrun.conf
