@@ -24,7 +24,7 @@ func (c *checker) ids(context.Context) error {
 	if u, err := user.CurrentUser(); err == nil {
 		name = u.Name
 	} else {
-		c.add(Result{idsGroup, "user", Bad, fmt.Sprintf("uid %d: %s", c.uid, oneLine(err.Error())),
+		c.add(Result{idsGroup, "user", Missing, fmt.Sprintf("uid %d: %s", c.uid, oneLine(err.Error())),
 			fmt.Sprintf("echo user%d:x:%[1]d:%d::%s:/bin/sh >>/etc/passwd", c.uid, os.Getegid(), c.getenv("HOME"))})
 	}
 	for _, kind := range []struct{ helper, file string }{

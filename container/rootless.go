@@ -113,11 +113,11 @@ func (c *Container) OuterUserNamespace() *os.File {
 // /etc/subuid and /etc/subgid give him the ids from 1 on.
 func mapOwnIDs(pid int) error {
 	uids, err := user.CurrentUserSubUIDs()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !hasNone(err) {
 		return err
 	}
 	gids, err := user.CurrentUserSubGIDs()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !hasNone(err) {
 		return err
 	}
 	newuidmap, uidErr := exec.LookPath("newuidmap")
@@ -129,6 +129,12 @@ func mapOwnIDs(pid int) error {
 		return err
 	}
 	return helpMap(newgidmap, pid, os.Getegid(), gids)
+}
+
+// hasNone tells whether the caller has no subordinate ids: there is no file of
+// them, or no user of his id.
+func hasNone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, user.ErrNoPasswdEntries)
 }
 
 // helpMap calls newuidmap(1) or newgidmap(1), which may do what we may not.

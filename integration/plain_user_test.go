@@ -18,6 +18,7 @@ import (
 const (
 	withSubIDs    = 12345
 	withoutSubIDs = 12346
+	nameless      = 12347 // not in /etc/passwd
 	firstSubID    = 700000
 )
 
@@ -93,6 +94,7 @@ func TestPlainUser(t *testing.T) {
 		{"many ids", withSubIDs, both(mapping(specs.LinuxIDMapping{ContainerID: 0, HostID: withSubIDs, Size: 1},
 			specs.LinuxIDMapping{ContainerID: 1, HostID: firstSubID, Size: 65536}), asUser(5, 6)), "0 12345 1 1 700000 65536, 700004"},
 		{"no namespace of its own", withSubIDs, asUser(5, 6), "0 12345 1 1 700000 65536, 700004"},
+		{"no name", nameless, mapping(specs.LinuxIDMapping{ContainerID: 0, HostID: nameless, Size: 1}), "0 12347 1, 12347"},
 		{"no ids at all", withoutSubIDs, withoutTTYGroup, "0 12346 1, 12346"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
