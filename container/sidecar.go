@@ -104,6 +104,7 @@ func (c *creation) member() *egress.Member {
 		ID:       c.options.ID,
 		Asked:    c.asked,
 		Init:     c.child.Pidfd,
+		Process:  c.state.Init,
 		CacheDir: filepath.Join(c.options.RuntimeRoot, ".cache"),
 		Launch:   c.takeLaunched,
 		Note: func(entry string) error {

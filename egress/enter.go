@@ -23,8 +23,9 @@ type Member struct {
 	// Asked tells whether it asked for its policy, which it has from a file
 	// otherwise.
 	Asked bool
-	// Init is a pidfd of its first process.
-	Init *os.File
+	// Init is a pidfd of its first process, and Process that itself.
+	Init    *os.File
+	Process linux.Process
 	// CacheDir is where the sidecar's filter is kept, see
 	// [eggrun/internal/seccomp.Compile].
 	CacheDir string
@@ -37,7 +38,7 @@ type Member struct {
 
 // IsServed tells whether the namespace has a sidecar, which a further member
 // joins.
-func (n *Network) IsServed() bool { return n.policy != nil }
+func (n *Network) IsServed() bool { return n.served }
 
 // IsNew tells whether the namespace is yet to be made, by the container's init.
 func (n *Network) IsNew() bool { return n.file == nil }
@@ -72,12 +73,14 @@ func (p *Prepared) Enter(m *Member) (linux.Process, error) {
 	if err != nil {
 		return linux.Process{}, err
 	}
-	if r != nil && r.Sidecar.Alive() {
+	var others []memberRecord
+	if r != nil && r.binds() {
+		others = r.living()
 		err := p.join(e, r, m)
 		if err == nil || !errors.Is(err, errControl) {
 			return r.Sidecar, err
 		}
-		// Its last member has just ended, and with it its sockets.
+		// It was killed, or its last member has just ended.
 		if err := awaitEnd(r.Sidecar); err != nil {
 			return linux.Process{}, err
 		}
@@ -91,7 +94,7 @@ func (p *Prepared) Enter(m *Member) (linux.Process, error) {
 		return linux.Process{}, err
 	}
 	defer sockets.Close()
-	return p.serve(e, m, sockets)
+	return p.serve(e, m, others, sockets)
 }
 
 // EnterNew makes m the first member of a namespace of its own, in which its init
@@ -109,7 +112,7 @@ func (p *Prepared) EnterNew(m *Member, sockets *inside.Sockets) (linux.Process, 
 		return linux.Process{}, err
 	}
 	defer e.close()
-	return p.serve(e, m, sockets)
+	return p.serve(e, m, nil, sockets)
 }
 
 func (p *Prepared) lock(m *Member) (*entry, error) {
@@ -120,8 +123,9 @@ func (p *Prepared) lock(m *Member) (*entry, error) {
 	return lockEntry(p.Network.entry)
 }
 
-// serve starts a sidecar for a namespace that has none.
-func (p *Prepared) serve(e *entry, m *Member, sockets *inside.Sockets) (_ linux.Process, err error) {
+// serve starts a sidecar for a namespace that has none, any more where there are
+// other members.
+func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *inside.Sockets) (_ linux.Process, err error) {
 	audit, err := openAudit(m.ID, p.Network.where.Rootless)
 	if err != nil {
 		return linux.Process{}, err
@@ -147,8 +151,35 @@ func (p *Prepared) serve(e *entry, m *Member, sockets *inside.Sockets) (_ linux.
 	if err != nil {
 		return linux.Process{}, err
 	}
-	return process, e.save(&record{Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked})
+	r := &record{
+		Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked || p.Network.asked, Members: append(others, m.record()),
+	}
+	if err := e.save(r); err != nil {
+		return process, err
+	}
+	return process, handOver(e, others)
 }
+
+// handOver makes members of a sidecar that has ended those of its successor.
+func handOver(e *entry, members []memberRecord) error {
+	for _, m := range members {
+		pidfd, err := m.Init.Open()
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = ask(e.dir, kindJoin, m.ID, nil, pidfd)
+		pidfd.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Member) record() memberRecord { return memberRecord{m.ID, m.Process} }
 
 // awaitEnd waits for the end of a sidecar that has no members any more.
 func awaitEnd(sidecar linux.Process) error {
@@ -198,6 +229,9 @@ func Leave(entry string, sidecar linux.Process) error {
 	}
 	if r == nil {
 		r = &record{Sidecar: sidecar}
+	}
+	if len(r.living()) > 0 {
+		return nil // the sidecar was killed
 	}
 	if err := awaitEnd(r.Sidecar); err != nil {
 		return err
@@ -330,9 +364,15 @@ func networkError(err error) error {
 // [errControl] where that has ended.
 func (p *Prepared) join(e *entry, r *record, m *Member) error {
 	// Somebody may have come first since the namespace was looked at.
-	p.Network.policy, p.Network.asked, p.Network.container = r.Policy, r.Asked, r.Container
+	p.Network.take(r)
 	agreed, err := p.Network.Agree(p.Policy, m.Asked)
 	if err != nil {
+		return err
+	}
+	p.Policy = agreed
+	// Before it is one, like everything that a crash may leave behind.
+	r.Members = append(r.living(), m.record())
+	if err := e.save(r); err != nil {
 		return err
 	}
 	if err := ask(e.dir, kindJoin, m.ID, nil, m.Init); err != nil {

@@ -27,7 +27,9 @@ type Network struct {
 	asked  bool
 	// container is the member whose audit the sidecar writes.
 	container string
-	where     Where
+	// served tells whether it has a sidecar that lives.
+	served bool
+	where  Where
 }
 
 // LookAt returns the namespace at path, or with "" one that will be made. Close
@@ -67,14 +69,17 @@ func HasAny(where Where) bool {
 	return err == nil && len(entries) > 0
 }
 
-// lookUp asks the registry for the policy of the namespace. Without a living
-// sidecar nobody has one.
+// lookUp asks the registry for the policy of the namespace.
 func (n *Network) lookUp() error {
 	r, err := loadRecord(n.entry)
-	if err == nil && r != nil && r.Sidecar.Alive() {
-		n.policy, n.asked, n.container = r.Policy, r.Asked, r.Container
+	if err == nil && r != nil && r.binds() {
+		n.take(r)
 	}
 	return err
+}
+
+func (n *Network) take(r *record) {
+	n.policy, n.asked, n.container, n.served = r.Policy, r.Asked, r.Container, r.Sidecar.Alive()
 }
 
 // Close lets go of the namespace.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"eggrun/internal/linux"
@@ -55,7 +56,24 @@ type record struct {
 	Policy    *policy.Policy `json:"policy"`
 	// Asked is that of [Member].
 	Asked bool `json:"asked,omitempty"`
+	// Members are all that came since the first one; some may have ended.
+	Members []memberRecord `json:"members"`
 }
+
+type memberRecord struct {
+	ID   string        `json:"id"`
+	Init linux.Process `json:"init"`
+}
+
+// living are the members that have not ended.
+func (r *record) living() []memberRecord {
+	return slices.DeleteFunc(slices.Clone(r.Members), func(m memberRecord) bool { return !m.Init.Alive() })
+}
+
+// binds tells whether whoever joins the namespace is held to the policy. A
+// sidecar that was killed leaves members behind, and nobody with more rights than
+// they have may come to them and undo their wall.
+func (r *record) binds() bool { return r.Sidecar.Alive() || len(r.living()) > 0 }
 
 const recordFile, controlName = "sidecar.json", "control"
 
@@ -172,8 +190,8 @@ func (e *entry) listen() (*os.File, error) {
 	return f, nil
 }
 
-// prune removes the entries whose sidecars have ended: of containers that were
-// never deleted, or of a boot before.
+// prune removes the entries whose sidecars and members have ended: of containers
+// that were never deleted, or of a boot before.
 func prune(registry string) {
 	entries, err := os.ReadDir(registry)
 	if err != nil {
@@ -181,14 +199,14 @@ func prune(registry string) {
 	}
 	for _, each := range entries {
 		dir := filepath.Join(registry, each.Name())
-		if r, err := loadRecord(dir); err != nil || r == nil || r.Sidecar.Alive() {
+		if r, err := loadRecord(dir); err != nil || r == nil || r.binds() {
 			continue
 		}
 		e, err := lockExisting(dir)
 		if err != nil {
 			continue
 		}
-		if r, err := e.load(); err == nil && r != nil && !r.Sidecar.Alive() {
+		if r, err := e.load(); err == nil && r != nil && !r.binds() {
 			_ = e.remove()
 		}
 		e.close()

@@ -1,0 +1,47 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// capNetAdmin prints bits 12 to 15 of the capabilities that a program can get,
+// of which the first is NET_ADMIN, and how many filters it has.
+const capNetAdmin = "sed -n 's/^CapBnd:.*\\(.\\)...$/\\1/p; s/^Seccomp_filters:.//p' /proc/self/status"
+
+// TestJoinDeadSidecar joins a network namespace whose sidecar was killed, without
+// a request and with more rights than its members have: they must not get a
+// companion that could undo their wall. Its sidecar serves them all.
+func TestJoinDeadSidecar(t *testing.T) {
+	l, s := newLab(t, eggrunOnly(t)), newServer(t)
+	sleep := sh("echo up; exec sleep 1000")
+	first := l.runDetached(withProbe, s.withAuthority(), domains(s.domains()), sleep)
+	first.wantOutput("up\n")
+	network := "/proc/" + itoa(first.pid) + "/ns/net"
+	joins := both(withNamespace(specs.NetworkNamespace, network), addCapabilities("CAP_NET_ADMIN"))
+	equal(t, "control: in a namespace without a policy", l.output(capNetAdmin, addCapabilities("CAP_NET_ADMIN")), "1\n0")
+
+	dead := l.oneSidecar(first)
+	if err := unix.Kill(dead.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.wantEnd(dead)
+	other := l.runDetached(domains(allowedName), sleep) // prunes what is left of sidecars
+	l.wantSilent(l.call("delete", "--force", other.id))
+	r := l.run(sh("exit 0"), joins, domains("other.test"))
+	equal(t, "exit status with another policy", r.code, 1)
+	contains(t, "stderr with another policy", r.stderr, "[other.test]")
+	equal(t, "without a request", l.output(capNetAdmin, joins), "0\n1")
+
+	later := l.runDetached(joins, sleep)
+	later.wantOutput("up\n")
+	fetch := func() string {
+		return l.call("exec", first.id, "/probe", "fetch", "https://"+allowedName+":"+s.httpsPort+"/").stdout
+	}
+	contains(t, "the first one, by the new sidecar", fetch(), "200 OK")
+	l.wantSilent(l.call("delete", "--force", later.id))
+	contains(t, "after the later one's end", fetch(), "200 OK")
+	l.wantSilent(l.call("delete", "--force", first.id))
+}
