@@ -194,7 +194,9 @@ func (c *creation) decide() error {
 		if c.walled, err = egress.Prepare(c.plan, c.network, c.policy, stateDir); err != nil {
 			return err
 		}
-		if err := egress.Confine(c.plan, c.policy, surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)); err != nil {
+		around := surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)
+		around.Where = c.where()
+		if err := egress.Confine(c.plan, c.policy, around); err != nil {
 			return err
 		}
 		if err := checkNetDevices(c.plan.NetDevices); err != nil {

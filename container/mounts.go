@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"io"
+	"path/filepath"
 
 	"eggrun/egress"
 	"eggrun/internal/linux"
@@ -56,7 +57,8 @@ func (c *Container) changeMounts(task syncsocket.Task, mounts []specs.Mount) err
 		}
 	}
 	if c.state.Walled && task == syncsocket.Mount {
-		if err := egress.CheckMounts(plan, &base.Policy); err != nil {
+		where := egress.Where{RuntimeRoot: filepath.Dir(c.dir.Path()), Rootless: c.state.Cgroup.Rootless}
+		if err := egress.CheckMounts(plan, &base.Policy, where); err != nil {
 			return err
 		}
 	}

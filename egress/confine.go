@@ -18,6 +18,8 @@ type Surroundings struct {
 	// DevicesOpen is set where no cgroup keeps the program from a device that it
 	// has made a node of.
 	DevicesOpen bool
+	// Where is where the caller's sidecars and containers have their files.
+	Where Where
 }
 
 // Confine takes from the plan of a container with a policy every right by which
@@ -38,7 +40,7 @@ func Confine(plan *spec.Plan, pol *policy.Policy, around Surroundings) error {
 	if err := checkPIDNamespace(&g, plan); err != nil {
 		return err
 	}
-	if err := checkMounts(&g, plan, pol); err != nil {
+	if err := checkMounts(&g, plan, pol, around.Where); err != nil {
 		return err
 	}
 	if err := checkDescriptors(&g, around.FDs, networkOf(plan), pol.AllowFDs); err != nil {

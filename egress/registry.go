@@ -41,6 +41,15 @@ func (w Where) registry() string {
 	return filepath.Join(w.RuntimeRoot, ".netns")
 }
 
+// dirs are the directories of eggrun's own.
+func (w Where) dirs() []string {
+	dirs := []string{w.registry()}
+	if w.RuntimeRoot != "" {
+		dirs = append(dirs, w.RuntimeRoot)
+	}
+	return dirs
+}
+
 // entry is one namespace's, locked.
 type entry struct {
 	dir string

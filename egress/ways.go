@@ -23,8 +23,8 @@ var types = []string{"proc", "sysfs", "tmpfs", "ramfs", "hugetlbfs", "devpts", "
 // checkMounts refuses mounts of the host that lead to its processes: their
 // sockets, their /proc and their terminals, and devices. Where the policy says
 // so a socket is left out instead.
-func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
-	w := &wayFinder{allowed: pol.AllowSockets, devices: readDeviceNames()}
+func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy, where Where) error {
+	w := &wayFinder{allowed: pol.AllowSockets, own: where.dirs(), devices: readDeviceNames()}
 	// A root file system is not searched: sockets that a layer of an image
 	// holds have nobody who listens.
 	if root, err := os.Stat(plan.Rootfs); err == nil && w.servicePlace(root) != "" {
@@ -61,7 +61,7 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy) error {
 
 // CheckMounts is the part of [Confine] for mounts that a container with a policy
 // gets later; those of plan are the new ones.
-func CheckMounts(plan *spec.Plan, pol *policy.Policy) error {
+func CheckMounts(plan *spec.Plan, pol *policy.Policy, where Where) error {
 	var g gaps
 	clampMounts(plan)
 	for i := range plan.Mounts {
@@ -76,7 +76,7 @@ func CheckMounts(plan *spec.Plan, pol *policy.Policy) error {
 			}
 		}
 	}
-	if err := checkMounts(&g, plan, pol); err != nil {
+	if err := checkMounts(&g, plan, pol, where); err != nil {
 		return err
 	}
 	return g.err()
@@ -85,6 +85,7 @@ func CheckMounts(plan *spec.Plan, pol *policy.Policy) error {
 // wayFinder looks for ways to the host's processes.
 type wayFinder struct {
 	allowed []string // sockets, or directories of such, that may be there
+	own     []string // eggrun's own directories
 	devices *deviceNames
 }
 
@@ -126,24 +127,50 @@ func (w *wayFinder) wayOut(source string) (*way, *spec.FileID, error) {
 	}
 	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	id := &spec.FileID{Device: uint64(stat.Dev), Inode: stat.Ino}
+	if known := w.knownWay(source, at, &stat, &filesystem); known != nil {
+		return known, id, nil
+	}
+	if w.isOwn(at) {
+		return &way{what: "eggrun keeps there what it believes", fix: fixVolume}, id, nil
+	}
+	return nil, id, nil
+}
+
+// knownWay is [wayFinder.wayOut] for what is open as at.
+func (w *wayFinder) knownWay(source, at string, stat *unix.Stat_t, filesystem *unix.Statfs_t) *way {
 	switch format := stat.Mode & unix.S_IFMT; {
 	case w.isAllowed(at):
-		return nil, id, nil
+		return nil
 	case format == unix.S_IFSOCK:
-		return &way{what: "a socket of the host", fix: fixSocket, isSocket: true}, id, nil
+		return &way{what: "a socket of the host", fix: fixSocket, isSocket: true}
 	case filesystem.Type == unix.DEVPTS_SUPER_MAGIC:
-		return &way{what: "a terminal of the host", fix: fixKernel}, id, nil
+		return &way{what: "a terminal of the host", fix: fixKernel}
 	case format == unix.S_IFCHR || format == unix.S_IFBLK:
 		if !w.devices.allow(format, unix.Major(uint64(stat.Rdev)), unix.Minor(uint64(stat.Rdev))) {
-			return &way{what: "a device that leads to the host", fix: fixDevice}, id, nil
+			return &way{what: "a device that leads to the host", fix: fixDevice}
 		}
-		return nil, id, nil
+		return nil
 	case format != unix.S_IFDIR:
-		return nil, id, nil
+		return nil
 	case filesystem.Type == unix.PROC_SUPER_MAGIC:
-		return &way{what: "processes of the host can be seen there", fix: fixKernel}, id, nil
+		return &way{what: "processes of the host can be seen there", fix: fixKernel}
 	}
-	return w.directoryWay(source, at), id, nil
+	return w.directoryWay(source, at)
+}
+
+// isOwn tells whether eggrun's own directories can be seen by a path, or it is
+// of one: the control sockets of sidecars, also those that are yet to be made, and
+// what exec does in a container.
+func (w *wayFinder) isOwn(at string) bool {
+	info, err := os.Stat(at)
+	if err != nil {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(at)
+	return slices.ContainsFunc(w.own, func(own string) bool {
+		dir, ownErr := os.Stat(own)
+		return isAtOrAbove(info, own) || err == nil && ownErr == nil && isAtOrAbove(dir, real)
+	})
 }
 
 // directoryWay is [wayFinder.wayOut] for a directory that is open as at.

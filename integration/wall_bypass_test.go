@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -44,4 +45,32 @@ func TestJoinDeadSidecar(t *testing.T) {
 	l.wantSilent(l.call("delete", "--force", later.id))
 	contains(t, "after the later one's end", fetch(), "200 OK")
 	l.wantSilent(l.call("delete", "--force", first.id))
+}
+
+// TestOwnPlaces mounts the directories in which eggrun keeps the control sockets
+// of sidecars, by which a policy can be replaced, and what it runs in a container.
+// The control sees there what is somebody's.
+func TestOwnPlaces(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	walled := l.sleeper(domains(allowedName))
+	for source, look := range map[string]string{
+		"/run/eggrun":                                  "netns",
+		"/run/eggrun/netns":                            "",
+		l.root:                                         walled.id,
+		filepath.Dir(l.root):                           filepath.Base(l.root),
+		filepath.Join(l.root, walled.id):               "state.json",
+		filepath.Join(l.root, ".cache"):                "",
+		l.root + "/" + walled.id + "/../":              walled.id,
+		filepath.Join(l.root, walled.id, "state.json"): "",
+	} {
+		mount := addMounts(specs.Mount{Destination: "/host", Source: source, Options: []string{"bind"}})
+		contains(t, "control, "+source, l.output("ls -a /host", mount), look)
+		id := l.newID()
+		b := l.bundle(id, sh("exit 0"), mount, domains(allowedName))
+		l.wantFail(l.call("create", "--bundle", b.dir, id), "cannot enforce domains", `mount "`)
+		l.wantGone(id)
+	}
+	near := makeDir(t, filepath.Join(l.dir, "near"))
+	equal(t, "a directory beside them", l.output("echo ok", domains(allowedName), addMounts(specs.Mount{Destination: "/host", Source: near, Options: []string{"bind"}})), "ok")
 }
