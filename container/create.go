@@ -203,10 +203,12 @@ func (c *creation) decide() error {
 			return err
 		}
 	}
-	if c.policy == nil {
-		if err := checkSharing(c.options.RuntimeRoot, c.plan); err != nil {
-			return err
-		}
+	checkOthers := checkSharing
+	if c.policy != nil {
+		checkOthers = checkRulers
+	}
+	if err := checkOthers(c.options.RuntimeRoot, c.plan); err != nil {
+		return err
 	}
 	if c.filters, err = c.compileFilters(); err != nil {
 		return err

@@ -74,3 +74,26 @@ func TestOwnPlaces(t *testing.T) {
 	near := makeDir(t, filepath.Join(l.dir, "near"))
 	equal(t, "a directory beside them", l.output("echo ok", domains(allowedName), addMounts(specs.Mount{Destination: "/host", Source: near, Options: []string{"bind"}})), "ok")
 }
+
+// TestJoinRuler asks for a policy in the network namespace of a container that
+// has none, and the right to take any wall down. Of one without that right
+// nothing is to be feared.
+func TestJoinRuler(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	for _, tt := range []struct {
+		other  *container
+		refuse bool
+	}{{l.sleeper(), false}, {l.sleeper(addCapabilities("CAP_NET_ADMIN")), true}} {
+		joins := withNamespace(specs.NetworkNamespace, "/proc/"+itoa(tt.other.pid)+"/ns/net")
+		if !tt.refuse {
+			equal(t, "without NET_ADMIN", l.output("echo ok", joins, domains(allowedName)), "ok")
+			continue
+		}
+		id := l.newID()
+		b := l.bundle(id, sh("exit 0"), joins, domains(allowedName))
+		l.wantFail(l.call("create", "--bundle", b.dir, id), "cannot enforce domains", "container "+tt.other.id, "NET_ADMIN")
+		l.wantGone(id)
+		equal(t, "control: without a policy", l.output("echo ok", joins), "ok")
+	}
+}
