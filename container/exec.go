@@ -180,12 +180,7 @@ func (x *execution) start() (linux.Process, error) {
 	if err := x.socket.Send(syncsocket.Request, &setup); err != nil {
 		return process, err
 	}
-	joined := make(chan error, 1)
-	go func() { joined <- x.join() }()
 	err = x.converse()
-	if joinErr := <-joined; joinErr != nil && (err == nil || errors.Is(err, errInitEnded)) {
-		err = joinErr
-	}
 	if err == nil && x.options.Pidfd != nil {
 		err = x.options.Pidfd(x.child.Pidfd)
 	}
@@ -195,21 +190,8 @@ func (x *execution) start() (linux.Process, error) {
 	return process, writePIDFile(x.options.PIDFile, x.child.PID)
 }
 
-// join puts the process into the container's cgroup, or one below it, while it
-// prepares itself.
-func (x *execution) join() error {
-	err := x.place()
-	if err == nil {
-		err = x.socket.Send(syncsocket.Joined, &syncsocket.Hierarchies{})
-	}
-	if err != nil {
-		x.socket.Shutdown()
-	}
-	return err
-}
-
-// place puts the process on its CPUs and into its cgroup, in the order of
-// process.execCPUAffinity in the specification.
+// place puts the process on its CPUs and into the container's cgroup, or one
+// below it, in the order of process.execCPUAffinity in the specification.
 func (x *execution) place() error {
 	affinity := x.base.Plan.Process.ExecCPUAffinity
 	if affinity == nil {
@@ -224,7 +206,10 @@ func (x *execution) place() error {
 	if affinity.Initial == "" && affinity.Final == "" {
 		resetAffinity(x.child.PID)
 	}
-	return setAffinity(x.child.PID, "final", affinity.Final)
+	if err := setAffinity(x.child.PID, "final", affinity.Final); err != nil {
+		return err
+	}
+	return x.socket.Send(syncsocket.Joined, nil)
 }
 
 // resetAffinity lets the first thread of a process run on every CPU that its
@@ -278,6 +263,8 @@ func (x *execution) converse() error {
 			err = message.Failure()
 		case syncsocket.Console:
 			err = handOverConsole(message, x.options.Console)
+		case syncsocket.Settled:
+			err = x.place()
 		case syncsocket.Seccomp:
 			err = handOverListener(x.socket, x.child, message, x.base.Agent, x.hookState(specs.StateRunning))
 		case syncsocket.Ready:

@@ -214,7 +214,7 @@ func dropRights(dirs []*os.File, exe *os.File, uid uint32) error {
 			return err
 		}
 	}
-	return none.Apply(false)
+	return none.Apply(0)
 }
 
 // limits bound what a broken sidecar can use up: memory for 4096 tunnels, and

@@ -328,7 +328,7 @@ func TestSidecarChecksItself(t *testing.T) {
 		defer close(done)
 		runtime.LockOSThread() // thrown away
 		none := linux.NewCapabilitySets(nil)
-		if err := errors.Join(none.DropBounding(), none.Apply(false)); err != nil {
+		if err := errors.Join(none.DropBounding(), none.Apply(0)); err != nil {
 			t.Error(err)
 			return
 		}

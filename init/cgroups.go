@@ -34,7 +34,7 @@ func (s *setup) waitJoined() error {
 	joined.Trees = message.Files
 	s.container.hierarchies = &joined
 	// The root of a cgroup namespace is the cgroup that its maker is in.
-	if path, ok := s.plan.HasNamespace(specs.CgroupNamespace); ok && path == "" && !s.isExec() {
+	if path, ok := s.plan.HasNamespace(specs.CgroupNamespace); ok && path == "" {
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 			return os.NewSyscallError("unshare cgroup namespace", err)
 		}

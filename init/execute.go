@@ -41,6 +41,10 @@ func (s *setup) execute() error {
 	if err != nil {
 		return err
 	}
+	settled, joined, err := settling()
+	if err != nil {
+		return err
+	}
 	socket, fifo := int(s.container.socket.File().Fd()), -1
 	if !s.isExec() {
 		fifo = int(s.container.fifo.Fd())
@@ -59,17 +63,24 @@ func (s *setup) execute() error {
 	// The soft limit that Go raised for itself is not the program's.
 	linux.RestoreNOFILE()
 
+	if s.isExec() {
+		linux.HoldThread()
+		defer linux.ReleaseThread()
+		if err := s.joinCgroup(socket, settled, joined); err != nil {
+			return err
+		}
+	}
 	if err := setRlimits(p.Rlimits); err != nil {
 		return err
 	}
 	if err := filters.load(); err != nil {
 		return err
 	}
-	if err := s.caps.Apply(false); err != nil {
+	if err := s.caps.Apply(0); err != nil {
 		return err
 	}
-	if _, err := unix.Write(socket, ready); err != nil {
-		return os.NewSyscallError("report ready", err)
+	if errno := linux.RawWrite(socket, ready); errno != 0 {
+		return os.NewSyscallError("report ready", errno)
 	}
 	if !s.isExec() {
 		_ = unix.Close(socket)
@@ -97,6 +108,43 @@ func replaceVariables(env, variables []string) []string {
 		return names[name]
 	})
 	return append(env, variables...)
+}
+
+// settling returns what init writes, and then reads, about its cgroup.
+func settling() (settled, joined []byte, err error) {
+	if settled, err = syncsocket.Encode(syncsocket.Settled, nil); err == nil {
+		joined, err = syncsocket.Encode(syncsocket.Joined, nil)
+	}
+	return settled, joined, err
+}
+
+// joinCgroup has the host put a further process of a container into its cgroup,
+// in which there may be room for the program and for nothing more: no thread of
+// Go's, none of its megabytes. What the cgroup bounds is set in it.
+func (s *setup) joinCgroup(socket int, settled, joined []byte) error {
+	if errno := linux.RawWrite(socket, settled); errno != 0 {
+		return os.NewSyscallError("report settled", errno)
+	}
+	awaitAnswer(socket, joined)
+	if err := s.setMemoryPolicy(); err != nil {
+		return err
+	}
+	return s.setScheduler()
+}
+
+// awaitAnswer reads a message of known length. Where the other end is closed the
+// host has the reason.
+func awaitAnswer(socket int, answer []byte) {
+	for len(answer) > 0 {
+		n, errno := linux.RawRead(socket, answer)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 || n == 0 {
+			os.Exit(exitFailed)
+		}
+		answer = answer[n:]
+	}
 }
 
 // waitForStart waits for the word with which start lets the program run.

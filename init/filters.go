@@ -79,16 +79,7 @@ func (f *filters) loadListener(program filterProgram) error {
 	if errno := linux.RawWrite(f.socket, f.notice.Message); errno != 0 {
 		return os.NewSyscallError("report seccomp listener", errno)
 	}
-	for rest := f.answer; len(rest) > 0; {
-		n, err := unix.Read(f.socket, rest)
-		if err == unix.EINTR { //nolint:errorlint // a bare errno
-			continue
-		}
-		if err != nil || n == 0 {
-			os.Exit(exitFailed) // create has the reason
-		}
-		rest = rest[n:]
-	}
+	awaitAnswer(f.socket, f.answer)
 	// With a copy left, calls would wait for an agent that has ended instead
 	// of failing with ENOSYS.
 	_ = unix.Close(listener)

@@ -11,6 +11,7 @@ import (
 	"eggrun/internal/linux"
 	"eggrun/spec"
 
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -53,8 +54,15 @@ func (s *setup) becomeUser() error {
 		}
 	}
 	s.caps = sets
+	var keep uint64
 	// A filter may be loaded with no_new_privs or with CAP_SYS_ADMIN.
-	return sets.Apply(len(s.container.request.Filters) > 0 && !p.NoNewPrivileges)
+	if len(s.container.request.Filters) > 0 && !p.NoNewPrivileges {
+		keep |= 1 << unix.CAP_SYS_ADMIN
+	}
+	if s.isExec() && p.Scheduler != nil {
+		keep |= 1 << unix.CAP_SYS_NICE // it is set in the cgroup
+	}
+	return sets.Apply(keep)
 }
 
 func (s *setup) setIDs(u specs.User) error {
@@ -148,19 +156,25 @@ func (s *setup) setHome(p *spec.Process) error {
 }
 
 // readPasswd reads /etc/passwd of the image, which may be anything: only a
-// regular file, not waited for, and no more of it than a real one has
-// (CVE-2026-135844).
+// regular file, and no more of it than a real one has (CVE-2026-135844). It is
+// not even opened before that is known: a further process of a container is not
+// in its cgroup yet, so nothing holds it to the container's devices.
 func (s *setup) readPasswd(read func(io.Reader) error) error {
 	const maxBytes = 8 << 20
-	f, err := linux.OpenInRoot(s.rootfs, "/etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	handle, err := linux.OpenInRoot(s.rootfs, "/etc/passwd", unix.O_PATH, 0)
 	if err != nil {
-		return nil // no such file, or none that can be read: no entry
+		return nil // no such file: no entry
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer handle.Close()
+	info, err := handle.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return err
 	}
+	f, err := pathrs.Reopen(handle, unix.O_RDONLY)
+	if err != nil {
+		return nil // or none that can be read
+	}
+	defer f.Close()
 	if err := read(io.LimitReader(f, maxBytes)); err != nil {
 		return fmt.Errorf("read \"/etc/passwd\" of the image: %w", err)
 	}

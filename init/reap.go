@@ -141,7 +141,7 @@ func giveUpPrivileges() error {
 		if err := none.DropBounding(); err != nil {
 			return err
 		}
-		if err := none.Apply(false); err != nil {
+		if err := none.Apply(0); err != nil {
 			return err
 		}
 	}

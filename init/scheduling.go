@@ -47,10 +47,10 @@ func (s *setup) setScheduler() error {
 		return nil
 	}
 	want := s.plan.Process.Scheduler
-	err := unix.SchedSetAttr(0, &unix.SchedAttr{
+	err := linux.SetScheduler(&unix.SchedAttr{
 		Policy: want.Policy, Flags: want.Flags, Nice: want.Nice, Priority: want.Priority,
 		Runtime: want.Runtime, Deadline: want.Deadline, Period: want.Period,
-	}, 0)
+	})
 	const field = "process.scheduler"
 	isRealTime := want.Policy == unix.SCHED_FIFO || want.Policy == unix.SCHED_RR
 	switch {

@@ -124,18 +124,15 @@ var steps = []step{
 }
 
 // execSteps is what init does for a further process of a container, which has
-// everything else.
+// everything else. It joins the cgroup, and sets what that bounds, last of all,
+// see [setup.joinCgroup].
 var execSteps = []step{
 	{"handles", (*setup).openHandles},
 	{"console", (*setup).makeConsole},
 	{"keyring", (*setup).joinKeyring},
 	{"AppArmor", (*setup).setApparmor},
 	{"SELinux", (*setup).setSelinux},
-	// The scheduler and what else the cgroup bounds.
-	{"cgroup", (*setup).waitJoined},
 	{"personality", (*setup).setPersonality},
-	{"memory policy", (*setup).setMemoryPolicy},
-	{"scheduler", (*setup).setScheduler},
 	{"I/O priority", (*setup).setIOPriority},
 	{"working directory of root", (*setup).enterCwdAsRoot},
 	{"user", (*setup).becomeUser},

@@ -48,6 +48,29 @@ func RawWrite(fd int, data []byte) syscall.Errno {
 	return errno
 }
 
+// RawRead is read(2), likewise.
+func RawRead(fd int, data []byte) (n int, errno syscall.Errno) {
+	r, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)))
+	return int(r), errno
+}
+
+//go:linkname procPin runtime.procPin
+func procPin() int
+
+//go:linkname procUnpin runtime.procUnpin
+func procUnpin()
+
+// HoldThread keeps the calling goroutine, which is locked to its thread, running
+// there until [ReleaseThread]: the Go scheduler takes it off for nobody. To put
+// such a goroutine on its thread again takes another thread, which Go may have
+// to start, and where no process can be started that is the end of this one.
+//
+// In between nothing may block, and all system calls must be raw ones.
+func HoldThread() { procPin() }
+
+// ReleaseThread ends what [HoldThread] began.
+func ReleaseThread() { procUnpin() }
+
 // ExecFile executes an open file in place of this process (O_PATH will do), with
 // the rights of the calling thread. It returns only an error.
 func ExecFile(exe *os.File, argv, env []string) error {

@@ -85,25 +85,22 @@ func HasCapability(number int) (bool, error) {
 	return sets[number/32].Effective&(1<<(number%32)) != 0, nil
 }
 
-// Apply sets the other four sets of the calling thread; keepSysAdmin leaves
-// CAP_SYS_ADMIN in the effective and permitted sets, which a second call takes
-// away. It allocates nothing, unless it returns an error.
+// Apply sets the other four sets of the calling thread; keep are further bits of
+// the effective and permitted sets, which a second call takes away. It makes raw
+// system calls only, see [HoldThread], and allocates nothing, unless it returns
+// an error.
 //
 // A capability that the thread does not have cannot be given, nor can one that
 // is not in the bounding set be inheritable; as in every other runtime it is
 // left out.
-func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
+func (c *CapabilitySets) Apply(keep uint64) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have, want [2]unix.CapUserData
 	if err := unix.Capget(&header, &have[0]); err != nil {
 		return os.NewSyscallError("capget", err)
 	}
 	held := uint64(have[0].Permitted) | uint64(have[1].Permitted)<<32
-	permitted, effective := c.permitted&held, c.effective&c.permitted&held
-	if keepSysAdmin {
-		permitted |= held & (1 << unix.CAP_SYS_ADMIN)
-		effective |= held & (1 << unix.CAP_SYS_ADMIN)
-	}
+	permitted, effective := (c.permitted|keep)&held, (c.effective&c.permitted|keep)&held
 	// What is inheritable already may stay so, permitted or not.
 	inheritable := inBounding(c.inheritable & (held | uint64(have[0].Inheritable) | uint64(have[1].Inheritable)<<32))
 	for i := range want {
@@ -117,15 +114,15 @@ func (c *CapabilitySets) Apply(keepSysAdmin bool) error {
 	if err := unix.Capset(&header, &want[0]); err != nil {
 		return os.NewSyscallError("capset", err)
 	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return os.NewSyscallError("clear ambient capabilities", err)
+	if _, errno := rawPrctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); errno != 0 {
+		return os.NewSyscallError("clear ambient capabilities", errno)
 	}
 	for bit := range uintptr(64) {
 		if c.ambient&permitted&inheritable&(1<<bit) == 0 {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, bit, 0, 0); err != nil {
-			return os.NewSyscallError("raise ambient capability", err)
+		if _, errno := rawPrctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, bit); errno != 0 {
+			return os.NewSyscallError("raise ambient capability", errno)
 		}
 	}
 	return nil
@@ -138,9 +135,14 @@ func inBounding(mask uint64) uint64 {
 		if mask&(1<<bit) == 0 {
 			continue
 		}
-		if is, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, bit, 0, 0, 0); err != nil || is == 0 {
+		if is, errno := rawPrctl(unix.PR_CAPBSET_READ, bit, 0); errno != 0 || is == 0 {
 			mask &^= 1 << bit
 		}
 	}
 	return mask
+}
+
+func rawPrctl(option int, arg2, arg3 uintptr) (uintptr, unix.Errno) {
+	r, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, uintptr(option), arg2, arg3, 0, 0, 0)
+	return r, errno
 }

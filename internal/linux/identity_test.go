@@ -36,10 +36,10 @@ func TestCapabilitySets(t *testing.T) {
 	const chown, kill, admin = unix.CAP_CHOWN, unix.CAP_KILL, unix.CAP_SYS_ADMIN
 	none := bit()
 	for _, tt := range []struct {
-		name         string
-		in           *specs.LinuxCapabilities
-		keepSysAdmin bool
-		want         map[string]string
+		name string
+		in   *specs.LinuxCapabilities
+		keep uint64
+		want map[string]string
 	}{
 		{name: "nil", in: nil},
 		{name: "empty", in: &specs.LinuxCapabilities{}},
@@ -88,17 +88,17 @@ func TestCapabilitySets(t *testing.T) {
 			},
 		},
 		{
-			name:         "CAP_SYS_ADMIN for a while",
-			in:           &specs.LinuxCapabilities{Bounding: []string{"CAP_CHOWN"}, Permitted: []string{"CAP_CHOWN"}},
-			keepSysAdmin: true,
-			want:         map[string]string{"CapBnd": bit(chown), "CapEff": bit(admin), "CapPrm": bit(chown, admin)},
+			name: "CAP_SYS_ADMIN for a while",
+			in:   &specs.LinuxCapabilities{Bounding: []string{"CAP_CHOWN"}, Permitted: []string{"CAP_CHOWN"}},
+			keep: 1 << unix.CAP_SYS_ADMIN,
+			want: map[string]string{"CapBnd": bit(chown), "CapEff": bit(admin), "CapPrm": bit(chown, admin)},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := threadCaps(t)
 			onThread(t, func() error {
 				sets := NewCapabilitySets(tt.in)
-				if err := errors.Join(sets.DropBounding(), sets.Apply(tt.keepSysAdmin)); err != nil {
+				if err := errors.Join(sets.DropBounding(), sets.Apply(tt.keep)); err != nil {
 					return err
 				}
 				got := threadCaps(t)
@@ -109,10 +109,10 @@ func TestCapabilitySets(t *testing.T) {
 					}
 					wantEqual(t, name, mask, want)
 				}
-				if !tt.keepSysAdmin {
+				if tt.keep == 0 {
 					return nil
 				}
-				if err := sets.Apply(false); err != nil {
+				if err := sets.Apply(0); err != nil {
 					return err
 				}
 				wantEqual(t, "CapEff at last", threadCaps(t)["CapEff"], none)
@@ -136,7 +136,7 @@ func TestCapabilitySetsHeld(t *testing.T) {
 		more := NewCapabilitySets(&specs.LinuxCapabilities{
 			Bounding: both, Permitted: both, Effective: both, Inheritable: both, Ambient: both,
 		})
-		if err := errors.Join(few.DropBounding(), few.Apply(false), more.Apply(false)); err != nil {
+		if err := errors.Join(few.DropBounding(), few.Apply(0), more.Apply(0)); err != nil {
 			return err
 		}
 		for _, name := range []string{"CapEff", "CapPrm", "CapInh", "CapAmb"} {

@@ -20,7 +20,21 @@
 //	 ── Proceed ──────────────────────▶
 //	 ◀── Ready ───────────────────────
 //
-// Joined may come at any time after Request. Instead of any of its messages init may send Failed. Until it has sent Ready
+// Joined may come at any time after Request. Only a further process of a
+// container waits for it in the end, and says so:
+//
+//	host                                init
+//	 ── Request (plan) ───────────────▶
+//	 ◀── Console (terminal only) ─────
+//	                                    everything else
+//	 ◀── Settled ─────────────────────
+//	 ── Joined (it is in its cgroup) ─▶
+//	                                    limits
+//	 ◀── Seccomp (with an agent only) ─
+//	 ── Proceed ──────────────────────▶
+//	 ◀── Ready ───────────────────────
+//
+// Instead of any of its messages init may send Failed. Until it has sent Ready
 // it exits when the host's end closes.
 package syncsocket
 
@@ -48,6 +62,7 @@ const (
 	Console  Kind = "console"
 	Hooks    Kind = "hooks"
 	Proceed  Kind = "proceed"
+	Settled  Kind = "settled"
 	Seccomp  Kind = "seccomp"
 	Ready    Kind = "ready"
 	Failed   Kind = "failed"
