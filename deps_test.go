@@ -223,7 +223,7 @@ func TestUnsafe(t *testing.T) {
 var mayExit = map[string][]string{
 	"init.DenyInit":      {"os.Exit"},
 	"init.waitForStart":  {"os.Exit"},
-	"init.awaitAnswer":  {"os.Exit"},
+	"init.awaitAnswer":   {"os.Exit"},
 	"init.containerInit": {"os.Stderr"},
 	"init.wrapperMain":   {"os.Stderr"},
 }

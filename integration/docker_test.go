@@ -331,7 +331,8 @@ func dockerLimits(t *testing.T, d *docker) {
 
 	eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "tail", "/dev/zero")
 	eventually(t, "end", func() bool { return d.inspect(eater, ".State.Status") == "exited" })
-	equal(t, "out of memory", d.inspect(eater, ".State.OOMKilled"), "true")
+	// Docker may hear of the end before it hears why.
+	eventually(t, "out of memory", func() bool { return d.inspect(eater, ".State.OOMKilled") == "true" })
 }
 
 func dockerJoined(t *testing.T, d *docker) {
