@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,6 +120,7 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 		Audit:     s.audit,
 		NameOf:    s.resolver.Pool().NameOf,
 		UIDOf:     uidOf(sockets[inside.Diag]),
+		Quiet:     giveBack,
 	})
 	if err := s.setUpstream(sockets); err != nil {
 		return nil, err
@@ -128,6 +131,14 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 		}
 	}
 	return s, s.addMember(s.container, message.Files[2])
+}
+
+// giveBack returns the memory of a burst to the kernel, and with it the pipes that
+// splicing leaves in a pool: whoever is quiet would otherwise keep them for
+// minutes. A pool is emptied by the second collection.
+func giveBack() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // addFront makes what serves a socket. Each is made of a copy, and the original

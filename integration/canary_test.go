@@ -109,6 +109,7 @@ func (c *canary) packets(t *testing.T, network, address string) {
 type server struct {
 	httpsPort, httpPort string
 	caFile              string
+	tls                 *tls.Config
 }
 
 // Names that resolve to 127.0.0.1 outside of the containers.
@@ -122,19 +123,19 @@ const (
 func newServer(t *testing.T) *server {
 	t.Helper()
 	certificate, authority := newCertificate(t, allowedName)
-	s := &server{caFile: filepath.Join(t.TempDir(), "ca.pem")}
+	s := &server{caFile: filepath.Join(t.TempDir(), "ca.pem"), tls: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}}
 	writeFile(t, s.caFile, authority, 0o644)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "this is %s, asked for %s", allowedName, r.Host)
 	})
-	s.httpsPort = serve(t, handler, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-	s.httpPort = serve(t, handler, nil)
+	s.httpsPort = serve(t, "127.0.0.1:0", handler, s.tls)
+	s.httpPort = serve(t, "127.0.0.1:0", handler, nil)
 	return s
 }
 
-func serve(t *testing.T, handler http.Handler, config *tls.Config) (port string) {
+func serve(t *testing.T, address string, handler http.Handler, config *tls.Config) (port string) {
 	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	listener, err := net.Listen("tcp4", address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -268,4 +269,34 @@ func TestServeReturnsTheListenersError(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestQuiet is called once after the last request, and not between two that
+// follow each other.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	onFakeClock(t, Options{Policy: allow(t, "good.test"), Quiet: func() { calls.Add(1) }}, func(t *testing.T, proxied, _ *pipeListener) {
+		tunnel := func() {
+			c := proxied.dial()
+			_, _ = io.WriteString(c, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
+			_, _ = io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+			_ = c.Close()
+		}
+		for _, step := range []struct {
+			open  bool
+			sleep time.Duration
+			want  int32
+		}{{false, time.Hour, 0}, {true, quietAfter - 1, 0}, {true, quietAfter - 1, 0}, {false, 1, 1}, {false, time.Hour, 1}, {true, quietAfter, 2}} {
+			if step.open {
+				tunnel()
+				synctest.Wait()
+			}
+			time.Sleep(step.sleep)
+			synctest.Wait()
+			if got := calls.Load(); got != step.want {
+				t.Errorf("%+v: called %d times", step, got)
+			}
+		}
+	})
 }

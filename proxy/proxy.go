@@ -30,6 +30,7 @@ const (
 	headTimeout   = 10 * time.Second
 	lookupTimeout = 10 * time.Second
 	dialTimeout   = 10 * time.Second
+	quietAfter    = 3 * time.Second
 	// defaultTunnels is above what npm opens at once for a big install (about
 	// 2000), so that a cap is met by runaways only.
 	defaultTunnels = 4096
@@ -73,6 +74,9 @@ type Options struct {
 	// 503. 0 means 4096. A tunnel holds two descriptors when it idles, six when
 	// it has carried a megabyte in both directions: RLIMIT_NOFILE should fit.
 	MaxTunnels int
+	// Quiet is called some seconds after the last of the requests has ended, in a
+	// goroutine of its own: the moment to give memory back. nil does nothing.
+	Quiet func()
 }
 
 // DomainProxy is a proxy that connects to nothing but what its policy names. It
@@ -94,6 +98,7 @@ type DomainProxy struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	live      map[*exchange]place // those that hold a place, at most MaxTunnels
+	quiet     *time.Timer         // until opts.Quiet, nil before the first request's end
 	work      sync.WaitGroup      // one for each exchange
 
 	closing  sync.Once
@@ -179,6 +184,9 @@ func (p *DomainProxy) Close() error {
 		p.cancel() // before the listeners, so that Serve knows why they end
 		p.mu.Lock()
 		p.closed = true
+		if p.quiet != nil {
+			p.quiet.Stop()
+		}
 		for l := range p.listeners {
 			_ = l.Close()
 		}
@@ -210,6 +218,9 @@ func (p *DomainProxy) enter(x *exchange) bool {
 		return false
 	}
 	p.live[x] = place{target: x.target, local: x.proto == protoLocal}
+	if p.quiet != nil {
+		p.quiet.Stop()
+	}
 	return true
 }
 
@@ -217,4 +228,11 @@ func (p *DomainProxy) leave(x *exchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.live, x)
+	switch {
+	case p.opts.Quiet == nil || p.closed || len(p.live) > 0:
+	case p.quiet == nil:
+		p.quiet = time.AfterFunc(quietAfter, p.opts.Quiet)
+	default:
+		p.quiet.Reset(quietAfter)
+	}
 }

@@ -9,6 +9,7 @@
 //	probe fd WAY FD ADDRESS                   get out by an inherited descriptor, see useFD
 //	probe spy FILE                            look into all that comes up until FILE is there
 //	probe trace FILE                          the same by ptrace
+//	probe load KIND PROXY TARGET NUMBER...    many connections, see load
 package main
 
 import (
@@ -34,7 +35,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|spy|trace ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -62,6 +63,8 @@ func main() {
 		report("fd", useFD(args[0], args[1], args[2]))
 	case "spy", "trace":
 		runSpy(args[0], os.Args[1] == "trace")
+	case "load":
+		load(args[0], args[1], args[2], args[3:])
 	default:
 		fail(fmt.Errorf("unknown command %q", os.Args[1]))
 	}
