@@ -2,7 +2,11 @@
 // waits for and deletes the same container, again and again, and prints medians
 // and ratios to the first.
 //
-//	bench [-n ROUNDS] [-config FILE] RUNTIME...
+//	bench [-n ROUNDS] [-idle COUNT] [-config FILE] [-annotation KEY=VALUE] RUNTIME...
+//
+// With an annotation the first runtime comes once more, with containers that have
+// it: the ratio is what a policy costs. With a COUNT it also has so many containers
+// sleep at once and prints what each holds, with all that the runtime left beside it.
 //
 // It needs root and busybox-static. The container runs true in new namespaces,
 // or what FILE, a config.json as an engine wrote it, says; its root file system,
@@ -11,7 +15,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -22,15 +25,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
 func main() {
 	rounds := flag.Int("n", 50, "rounds that are counted")
+	idle := flag.Int("idle", 0, "containers that sleep at once")
 	config := flag.String("config", "", "config.json of an engine; default is what the first runtime's spec writes")
+	annotation := flag.String("annotation", "", "what the first runtime's containers have in its second row")
 	flag.Parse()
-	if err := run(flag.Args(), *rounds, *config); err != nil {
+	if err := run(flag.Args(), *rounds, *idle, *config, *annotation); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -39,7 +43,14 @@ func main() {
 // phases are what is timed, in this order.
 var phases = []string{"create", "start", "wait", "delete", "total"}
 
-func run(runtimes []string, rounds int, config string) error {
+// contender is a row: a runtime and what it runs.
+type contender struct {
+	name, runtime string
+	annotation    string
+	dir           string // its bundle, and its state
+}
+
+func run(runtimes []string, rounds, idle int, config, annotation string) error {
 	if len(runtimes) == 0 {
 		return fmt.Errorf("no runtime; name one or more")
 	}
@@ -48,22 +59,44 @@ func run(runtimes []string, rounds int, config string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := makeBundle(dir, runtimes[0], config); err != nil {
-		return err
+	var contenders []contender
+	for i, runtime := range runtimes {
+		contenders = append(contenders, contender{name: runtime, runtime: runtime})
+		if i == 0 && annotation != "" {
+			contenders = append(contenders, contender{name: annotation, runtime: runtime, annotation: annotation})
+		}
+	}
+	for i := range contenders {
+		c := &contenders[i]
+		c.dir = filepath.Join(dir, strconv.Itoa(i))
+		if err := makeBundle(*c, runtimes[0], config); err != nil {
+			return err
+		}
 	}
 	// As engines do: the container's first process becomes our child when
 	// create has ended.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("become subreaper", err)
 	}
-	times := make([]map[string][]time.Duration, len(runtimes))
+	if err := timeAll(contenders, rounds); err != nil {
+		return err
+	}
+	if idle == 0 {
+		return nil
+	}
+	return weighAll(contenders, idle)
+}
+
+// timeAll lets the contenders take turns.
+func timeAll(contenders []contender, rounds int) error {
+	times := make([]map[string][]time.Duration, len(contenders))
 	for i := range times {
 		times[i] = make(map[string][]time.Duration)
 	}
 	const warmups = 3
 	for round := range rounds + warmups {
-		for i, runtime := range runtimes {
-			took, err := once(dir, runtime, fmt.Sprintf("bench-%d-%d", os.Getpid(), round))
+		for i, c := range contenders {
+			took, err := c.once(fmt.Sprintf("bench-%d-%d-%d", os.Getpid(), i, round))
 			if err != nil {
 				return err
 			}
@@ -75,21 +108,35 @@ func run(runtimes []string, rounds int, config string) error {
 			}
 		}
 	}
-	report(runtimes, times)
+	report(contenders, times)
 	return nil
 }
 
-// once is one container's life.
-func once(dir, runtime, id string) (map[string]time.Duration, error) {
-	root, pidFile := filepath.Join(dir, "state-"+filepath.Base(runtime)), filepath.Join(dir, "pid")
-	call := func(args ...string) error {
-		cmd := exec.Command(runtime, append([]string{"--root", root}, args...)...)
-		cmd.Stderr = os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%s %s: %w", runtime, args[0], err)
-		}
-		return nil
+// call runs a verb.
+func (c contender) call(args ...string) error {
+	cmd := exec.Command(c.runtime, append([]string{"--root", filepath.Join(c.dir, "state")}, args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", c.name, args[0], err)
 	}
+	return nil
+}
+
+// create creates a container and returns its first process.
+func (c contender) create(id string) (pid int, err error) {
+	pidFile := filepath.Join(c.dir, "pid")
+	if err := c.call("create", "--bundle", c.dir, "--pid-file", pidFile, id); err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// once is one container's life.
+func (c contender) once(id string) (map[string]time.Duration, error) {
 	took := make(map[string]time.Duration)
 	begin := time.Now()
 	last := begin
@@ -97,27 +144,20 @@ func once(dir, runtime, id string) (map[string]time.Duration, error) {
 		now := time.Now()
 		took[phase], last = now.Sub(last), now
 	}
-	if err := call("create", "--bundle", dir, "--pid-file", pidFile, id); err != nil {
+	pid, err := c.create(id)
+	if err != nil {
 		return nil, err
 	}
 	lap("create")
-	if err := call("start", id); err != nil {
+	if err := c.call("start", id); err != nil {
 		return nil, err
 	}
 	lap("start")
-	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		return nil, err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, err
-	}
 	if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
 		return nil, os.NewSyscallError("wait", err)
 	}
 	lap("wait")
-	if err := call("delete", id); err != nil {
+	if err := c.call("delete", id); err != nil {
 		return nil, err
 	}
 	lap("delete")
@@ -125,14 +165,14 @@ func once(dir, runtime, id string) (map[string]time.Duration, error) {
 	return took, nil
 }
 
-func report(runtimes []string, times []map[string][]time.Duration) {
+func report(contenders []contender, times []map[string][]time.Duration) {
 	fmt.Printf("%-28s", "median ms (ratio)")
 	for _, phase := range phases {
 		fmt.Printf("%16s", phase)
 	}
 	fmt.Println()
-	for i, runtime := range runtimes {
-		fmt.Printf("%-28s", runtime)
+	for i, c := range contenders {
+		fmt.Printf("%-28s", c.name)
 		for _, phase := range phases {
 			own, first := median(times[i][phase]), median(times[0][phase])
 			fmt.Printf("%9.2f (%.2f)", own.Seconds()*1000, float64(own)/float64(first))
@@ -144,68 +184,4 @@ func report(runtimes []string, times []map[string][]time.Duration) {
 func median(d []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(d))
 	return sorted[len(sorted)/2]
-}
-
-func makeBundle(dir, runtime, config string) error {
-	rootfs := filepath.Join(dir, "rootfs")
-	for _, sub := range []string{"bin", "dev", "etc", "proc", "run", "sys", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(rootfs, sub), 0o755); err != nil {
-			return err
-		}
-	}
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		return fmt.Errorf("%w; install busybox-static", err)
-	}
-	if err := os.WriteFile(filepath.Join(rootfs, "bin/true"), busybox, 0o755); err != nil {
-		return err
-	}
-	path := filepath.Join(dir, "config.json")
-	if config == "" {
-		cmd := exec.Command(runtime, "spec")
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s spec: %w: %s", runtime, err, out)
-		}
-		config = path
-	}
-	data, err := os.ReadFile(config)
-	if err != nil {
-		return err
-	}
-	var spec specs.Spec
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return err
-	}
-	if err := standIn(&spec, dir); err != nil {
-		return err
-	}
-	spec.Version = "1.0.2" // older runtimes refuse what they don't know
-	spec.Root = &specs.Root{Path: rootfs}
-	spec.Process.Terminal = false
-	spec.Process.Args = []string{"/bin/true"}
-	spec.Process.Rlimits = nil
-	spec.Linux.CgroupsPath = "/" + filepath.Base(dir)
-	if data, err = json.Marshal(&spec); err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o644)
-}
-
-// standIn replaces what an engine had on its machine: sources of bind mounts by
-// a directory of our own, joined namespaces by new ones.
-func standIn(spec *specs.Spec, dir string) error {
-	source := filepath.Join(dir, "volume")
-	if err := os.MkdirAll(source, 0o755); err != nil {
-		return err
-	}
-	for i := range spec.Mounts {
-		if m := &spec.Mounts[i]; m.Type == "bind" || slices.Contains(m.Options, "rbind") || slices.Contains(m.Options, "bind") {
-			m.Source, m.Destination = source, fmt.Sprintf("/run/volume%d", i)
-		}
-	}
-	for i := range spec.Linux.Namespaces {
-		spec.Linux.Namespaces[i].Path = ""
-	}
-	return nil
 }
