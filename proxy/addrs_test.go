@@ -132,7 +132,14 @@ func TestCapInEveryFrontEnd(t *testing.T) {
 	if got, err := io.ReadAll(c.in); len(got) > 0 || !isReset(err) {
 		t.Errorf("redirected TLS: %q, %v, want a reset", got, err)
 	}
-	for _, l := range lines.wait(t, 4)[1:] {
+	// A real address is not allowed yet, and its greeting is not waited for.
+	at.lead("good.test", netip.MustParseAddrPort("203.0.113.9:443"))
+	c = dialProxy(t, at.redirected)
+	_, _ = c.Write(clientHello(t, "good.test")[:100])
+	if got, err := io.ReadAll(c.in); len(got) > 0 || !isReset(err) {
+		t.Errorf("half a greeting: %q, %v, want a reset", got, err)
+	}
+	for _, l := range lines.wait(t, 5)[1:] {
 		if l["reason"] != "too_many_tunnels" || l["decision"] != "deny" {
 			t.Errorf("%v", l)
 		}

@@ -259,6 +259,36 @@ func TestAcceptBacksOff(t *testing.T) {
 	})
 }
 
+// TestSilentClientsAreFew needs clients that ask for nothing to be as many as
+// there are places for others, and the next one to wait until they are gone.
+func TestSilentClientsAreFew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipeListener{make(chan net.Conn), make(chan struct{})}
+		p := New(Options{MaxTunnels: 2})
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(l) }()
+		for range 4 {
+			l.dial()
+		}
+		begun := time.Now()
+		c := l.dial()
+		_, _ = io.WriteString(c, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
+		if got, _ := io.ReadAll(c); !strings.HasPrefix(string(got), "HTTP/1.1 403 ") {
+			t.Errorf("%q", got)
+		}
+		if took := time.Since(begun); took != headTimeout {
+			t.Errorf("served after %v, want %v", took, headTimeout)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestServeReturnsTheListenersError(t *testing.T) {
 	t.Parallel()
 	l := &starvingListener{&pipeListener{make(chan net.Conn), make(chan struct{})}, []error{os.ErrInvalid}}

@@ -73,6 +73,7 @@ type Options struct {
 	// MaxTunnels is how many requests are served at once; the next ones get a
 	// 503. 0 means 4096. A tunnel holds two descriptors when it idles, six when
 	// it has carried a megabyte in both directions: RLIMIT_NOFILE should fit.
+	// As many again may be about to ask, or be told no; more wait to be accepted.
 	MaxTunnels int
 	// Quiet is called some seconds after the last of the requests has ended, in a
 	// goroutine of its own: the moment to give memory back. nil does nothing.
@@ -93,6 +94,8 @@ type DomainProxy struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+
+	conns chan struct{} // one in it for each connection to Serve and the like
 
 	mu        sync.Mutex
 	closed    bool
@@ -147,6 +150,7 @@ func New(opts Options) *DomainProxy {
 	p := &DomainProxy{
 		opts:      opts,
 		audit:     startAudit(opts.Audit),
+		conns:     make(chan struct{}, 2*opts.MaxTunnels),
 		prefix:    newPrefix(),
 		listeners: make(map[net.Listener]struct{}),
 		live:      make(map[*exchange]place),

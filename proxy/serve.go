@@ -84,14 +84,24 @@ func passes(err error) bool {
 	return false
 }
 
-// serveConn serves one connection in a goroutine of its own.
+// serveConn serves one connection in a goroutine of its own, once there is room
+// for it: a client that asks for nothing has no place, but costs memory. What
+// waits meanwhile waits in the kernel, for headTimeout at most.
 func (p *DomainProxy) serveConn(conn net.Conn, serve func(*exchange)) {
+	select {
+	case p.conns <- struct{}{}:
+	case <-p.ctx.Done():
+		_ = conn.Close()
+		return
+	}
 	if !p.begin() {
+		<-p.conns
 		_ = conn.Close()
 		return
 	}
 	go func() {
 		defer p.work.Done()
+		defer func() { <-p.conns }()
 		x := p.newExchange()
 		defer x.end()
 		x.attach(&inbox{Conn: conn})

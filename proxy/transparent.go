@@ -105,6 +105,11 @@ func (x *exchange) enterAndStream() {
 // worth what the name in its TLS greeting is, and leads to that name, never to
 // the address. refused is for a client that has none.
 func (x *exchange) byServerName(refused *refusal) {
+	// Before it is known where to, for a greeting may be long.
+	if !x.p.enter(x) {
+		x.refuse(x.tooMany())
+		return
+	}
 	h, err := x.hear()
 	named, badName := policy.ParseTarget(h.serverName + ":" + strconv.Itoa(int(x.target.Port)))
 	if err == nil && badName == nil && !named.Addr.IsValid() {
