@@ -7,6 +7,11 @@
 //	probe steal PORT                          send by a UDP socket that another process has at PORT
 //	probe dial ADDRESS                        one connection, TCP or unix: "ok" or the error
 //	probe fd WAY FD ADDRESS                   get out by an inherited descriptor, see useFD
+//	probe ways                                send by every odd socket, one line a way
+//	probe ask SERVER TYPE:NAME...             ask a name server, "N answers"
+//	probe hold PROXY TARGET                   a CONNECT that is kept until the other side ends it: "open", "ended"
+//	probe bytes ADDRESS BYTES...              send, with Go's escapes; the first line of what comes back
+//	probe table NAME                          make an nftables table
 //	probe spy FILE                            look into all that comes up until FILE is there
 //	probe trace FILE                          the same by ptrace
 //	probe load KIND PROXY TARGET NUMBER...    many connections, see load
@@ -14,6 +19,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +41,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|spy|trace|load ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|bytes|table|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -61,6 +67,16 @@ func main() {
 		report("dial", dial(network, args[0]))
 	case "fd":
 		report("fd", useFD(args[0], args[1], args[2]))
+	case "ways":
+		tryWays()
+	case "ask":
+		askNames(args[0], args[1:])
+	case "hold":
+		hold(args[0], args[1])
+	case "bytes":
+		sendBytes(args[0], args[1:])
+	case "table":
+		report("table", makeTable(args[0]))
 	case "spy", "trace":
 		runSpy(args[0], os.Args[1] == "trace")
 	case "load":
@@ -285,6 +301,47 @@ func connect(proxy, target string) {
 	if response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(response.Body)
 		fmt.Printf("%s\n", body)
+	}
+}
+
+// hold keeps a tunnel.
+func hold(proxy, target string) {
+	conn, err := net.Dial("tcp", proxy)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target)
+	first := make([]byte, 1024)
+	n, err := conn.Read(first)
+	if err != nil || !strings.HasPrefix(string(first[:n]), "HTTP/1.1 200 ") {
+		fail(fmt.Errorf("answer %q: %w", first[:n], err))
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, conn)
+	fmt.Println("ended")
+}
+
+// sendBytes sends each as one connection's bytes. What comes back may be binary.
+func sendBytes(address string, all []string) {
+	for _, one := range all {
+		text, err := strconv.Unquote(`"` + one + `"`)
+		if err != nil {
+			fail(err)
+		}
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			fail(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(20 * patience)); err != nil {
+			fail(err)
+		}
+		_, _ = io.WriteString(conn, text)
+		line, err := bufio.NewReader(conn).ReadBytes('\n')
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			line = []byte("silence")
+		}
+		fmt.Printf("%q\n", bytes.TrimRight(line, "\r\n"))
+		_ = conn.Close()
 	}
 }
 
