@@ -156,6 +156,7 @@ func (x *execution) start() (linux.Process, error) {
 			return linux.Process{}, err
 		}
 	}
+	go readyToMove(x.state)
 	x.child, x.socket, err = startInit(x.dir.Path(), x.options.Preserve, func(request *linux.SpawnRequest) error {
 		return joinNamespaces(request, x.base.Plan, x.state.Init)
 	})
