@@ -29,6 +29,7 @@ var globalFlags = []cli.Flag{
 	&cli.BoolFlag{Name: "systemd-cgroup", Usage: "manage cgroups through systemd; cgroupsPath is slice:prefix:name"},
 	&cli.StringFlag{Name: "cgroup-manager", Usage: "cgroupfs, systemd or disabled"},
 	&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "tolerate missing rights over cgroups: true, false or auto"},
+	profileFlag,
 }
 
 // runtimeRoot returns the directory of the containers' state.

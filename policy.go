@@ -85,10 +85,22 @@ var policyExplainCommand = &cli.Command{
 	},
 }
 
+// profile returns the value of the verb's own flag, or else of the global one,
+// which engines can be made to give: docker by runtimeArgs, podman by
+// --runtime-flag.
+func profile(c *cli.Context) string {
+	for _, level := range c.Lineage() {
+		if name := level.String(profileFlag.Name); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // asker takes what the policy may depend on beside the annotations.
 func asker(c *cli.Context, id string) container.Asker {
 	return container.Asker{
-		Profile: c.String(profileFlag.Name),
+		Profile: profile(c),
 		Argv0:   filepath.Base(os.Args[0]),
 		Engine:  container.Engine(id, c.String("root"), c.String("log"), os.Getenv),
 	}

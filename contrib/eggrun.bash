@@ -11,7 +11,7 @@ _eggrun() {
 		case $word in
 		--root=*) globals=("$word") ;;
 		--root) globals=("$word" "${words[++i]}") ;;
-		--log | --log-format | --cgroup-manager | --rootless) ((++i)) ;;
+		--log | --log-format | --cgroup-manager | --rootless | --egress-profile) ((++i)) ;;
 		-*) ;;
 		*)
 			verb=("$word")

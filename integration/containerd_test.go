@@ -28,6 +28,7 @@ func TestContainerd(t *testing.T) {
 		"policy": ctrPolicy,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, rt := range []runtimeUnderTest{suite.runtime, suite.control} {
 				if rt.path == "" {
 					continue

@@ -200,6 +200,13 @@ func TestEgressProfile(t *testing.T) {
 	contains(t, "name", explain([]string{"BINARY=" + link}, b.dir), "profile ci ")
 	l.wantFail(l.call("policy", "explain", "--egress-profile", "cy", b.dir), `profile "cy": unknown; the profiles are ci, small`)
 
+	// As docker's runtimeArgs and podman's --runtime-flag come.
+	global := []string{"--egress-profile=ci", "--root", l.root}
+	r := l.invoke(invocation{globals: global, args: []string{"policy", "explain", b.dir}})
+	contains(t, "global flag", r.stdout+r.stderr, "ci.test")
+	r = l.invoke(invocation{globals: global, args: []string{"policy", "explain", "--egress-profile", "small", b.dir}})
+	contains(t, "both flags", strings.Join(strings.Fields(r.stdout), " "), "profile small ")
+
 	l.wantSilent(l.call("create", "--egress-profile", "ci", "--bundle", b.dir, id))
 	contains(t, "container", explain(nil, id), "profile ci network https follows from the domains domains ci.test /etc/eggrun/policy.toml:10 ")
 	l.wantFail(l.call("create", "--egress-profile", "cy", "--bundle", b.dir, "c99"), `profile "cy": unknown`)
