@@ -169,8 +169,8 @@ func (d *docker) removeContainers() {
 	}
 }
 
-// client is Debian's, which has a builder of its own until version 23.
-func client() string {
+// dockerClient is Debian's, which has a builder of its own until version 23.
+func dockerClient() string {
 	const packaged = "/usr/bin/docker"
 	if _, err := os.Stat(packaged); err == nil {
 		return packaged
@@ -186,7 +186,7 @@ func (d *docker) call(args ...string) result {
 // callWith runs the client with the input, and with more of an environment.
 func (d *docker) callWith(stdin string, env []string, args ...string) result {
 	d.t.Helper()
-	cmd := exec.Command(client(), args...)
+	cmd := exec.Command(dockerClient(), args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.lab.dir, "DOCKER_HOST=unix://" + d.socket}, env...)
 	cmd.Dir = d.lab.dir
 	cmd.Stdin = strings.NewReader(stdin)
