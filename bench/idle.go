@@ -36,9 +36,6 @@ func weighAll(contenders []contender, count int) error {
 // weigh starts the containers, looks at all processes that have come to us with
 // them, and deletes the containers.
 func (c contender) weigh(count int) (weight, error) {
-	if err := c.sleepInstead(); err != nil {
-		return weight{}, err
-	}
 	before, err := children()
 	if err != nil {
 		return weight{}, err
@@ -46,6 +43,9 @@ func (c contender) weigh(count int) (weight, error) {
 	ids := make([]string, count)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("idle-%d-%s-%d", os.Getpid(), filepath.Base(c.dir), i)
+		if err := c.sleepInstead(ids[i]); err != nil {
+			return weight{}, err
+		}
 		if _, err := c.create(ids[i]); err != nil {
 			return weight{}, err
 		}
@@ -70,8 +70,8 @@ func (c contender) weigh(count int) (weight, error) {
 	return all, nil
 }
 
-// sleepInstead makes the bundle's program one that stays.
-func (c contender) sleepInstead() error {
+// sleepInstead makes the bundle's program one that stays, in a cgroup of its own.
+func (c contender) sleepInstead(id string) error {
 	path := filepath.Join(c.dir, "config.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -82,6 +82,7 @@ func (c contender) sleepInstead() error {
 		return err
 	}
 	spec.Process.Args = []string{"/bin/sleep", "1000000"}
+	spec.Linux.CgroupsPath = "/eggrun-bench-" + id
 	return writeSpec(path, &spec)
 }
 

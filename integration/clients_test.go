@@ -13,11 +13,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// client is a program that people use, and what it prints.
-type client struct {
-	name    string
-	program string // what is needed for it, as "ls" finds it on this machine
-	script  string // what a shell runs; $NAME is the server's name
+// program is one that people use, and what it prints.
+type program struct {
+	name   string
+	needs  string // a path on this machine, or a pattern
+	script string // what a shell runs; $NAME is the server's name
 	// allowed is printed for an allowed name, in whatever way it is reached.
 	allowed string
 	// told is printed for another one that the proxy refuses, "" where the program
@@ -47,7 +47,7 @@ const (
 )
 
 // clients shows, for each program, how much of a refusal reaches its user.
-var clients = []client{
+var clients = []program{
 	{"curl", "/usr/bin/curl", "curl -sS https://$NAME/", served, "CONNECT tunnel failed, response 403", "Could not resolve host"},
 	{"curl verbose", "/usr/bin/curl", "curl -sv https://$NAME/", served, reason, "Could not resolve host"},
 	{"curl HTTP", "/usr/bin/curl", "curl -sS http://$NAME/", served, "eggrun: GET " + evilName + ":80: not on the allowlist", "Could not resolve host"},
@@ -80,15 +80,15 @@ const aptUpdate = `echo "deb [trusted=yes] http://$NAME/apt ./" >/tmp/list; apt-
 // with the proxy variables and without them, and where there is an interface.
 func TestClients(t *testing.T) {
 	l := newLab(t, eggrunOnly(t))
-	var present []client
-	for _, c := range clients {
-		found, _ := filepath.Glob(c.program)
+	var present []program
+	for _, p := range clients {
+		found, _ := filepath.Glob(p.needs)
 		switch {
-		case c.program == "" || len(found) > 0:
-			present = append(present, c)
-		case c.name == "npm": // hundreds of packages; where it is installed
+		case p.needs == "" || len(found) > 0:
+			present = append(present, p)
+		case p.name == "npm": // hundreds of packages; where it is installed
 		default:
-			need(t, c.program, func() error { return os.ErrNotExist })
+			need(t, p.needs, func() error { return os.ErrNotExist })
 		}
 	}
 	s := newClientsServer(t, l)
@@ -101,14 +101,14 @@ func TestClients(t *testing.T) {
 		}
 		// Node obeys the variables from 22.21 and 24.5 on.
 		nodeObeys := strings.Contains(show("", `node -p 'process.allowedNodeEnvironmentFlags.has("--use-env-proxy")'`), "true")
-		for _, client := range present {
-			t.Run(way+"/"+client.name, func(t *testing.T) {
-				contains(t, "an allowed name", show(allowedName, client.script), client.allowed)
-				want := client.told
-				if isNode := strings.HasPrefix(client.name, "node"); want == "" || way != "proxy" || isNode && !nodeObeys {
-					want = client.notFound
+		for _, p := range present {
+			t.Run(way+"/"+p.name, func(t *testing.T) {
+				contains(t, "an allowed name", show(allowedName, p.script), p.allowed)
+				want := p.told
+				if isNode := strings.HasPrefix(p.name, "node"); want == "" || way != "proxy" || isNode && !nodeObeys {
+					want = p.notFound
 				}
-				contains(t, "another name", show(evilName, client.script), want)
+				contains(t, "another name", show(evilName, p.script), want)
 			})
 		}
 		l.wantSilent(l.call("delete", "--force", c.id))
