@@ -11,6 +11,7 @@
 //	probe ask SERVER TYPE:NAME...             ask a name server, "N answers"
 //	probe hold PROXY TARGET                   a CONNECT that is kept until the other side ends it: "open", "ended"
 //	probe bytes ADDRESS BYTES...              send, with Go's escapes; the first line of what comes back
+//	probe front tls|http PROXY NAME OTHER     tunnel to NAME, and there ask for OTHER
 //	probe table NAME                          make an nftables table
 //	probe spy FILE                            look into all that comes up until FILE is there
 //	probe trace FILE                          the same by ptrace
@@ -21,6 +22,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +43,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|bytes|table|spy|trace|load ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|bytes|front|table|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -75,6 +77,8 @@ func main() {
 		hold(args[0], args[1])
 	case "bytes":
 		sendBytes(args[0], args[1:])
+	case "front":
+		report("front", front(args[0], args[1], args[2], args[3]))
 	case "table":
 		report("table", makeTable(args[0]))
 	case "spy", "trace":
@@ -321,6 +325,40 @@ func hold(proxy, target string) {
 	fmt.Println("ended")
 }
 
+// front asks a server for another name than the proxy.
+func front(way, proxy, name, other string) error {
+	port := map[string]string{"tls": "443", "http": "80"}[way]
+	conn, err := net.Dial("tcp", proxy)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * patience)); err != nil {
+		return err
+	}
+	fmt.Fprintf(conn, "CONNECT %s:%s HTTP/1.1\r\nHost: %[1]s:%[2]s\r\n\r\n", name, port)
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	if way == "tls" {
+		client := tls.Client(conn, &tls.Config{ServerName: other, InsecureSkipVerify: true})
+		if err := client.Handshake(); err != nil {
+			return err
+		}
+		conn = client
+	}
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", other)
+	response, err = http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return err
+}
+
 // sendBytes sends each as one connection's bytes. What comes back may be binary.
 func sendBytes(address string, all []string) {
 	for _, one := range all {
@@ -336,7 +374,12 @@ func sendBytes(address string, all []string) {
 			fail(err)
 		}
 		_, _ = io.WriteString(conn, text)
-		line, err := bufio.NewReader(conn).ReadBytes('\n')
+		var line []byte
+		if strings.HasPrefix(text, "\x05") { // SOCKS5: two replies without an end of line
+			line, err = io.ReadAll(io.LimitReader(conn, 2+10))
+		} else {
+			line, err = bufio.NewReader(conn).ReadBytes('\n')
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			line = []byte("silence")
 		}
