@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"eggrun/egress/inside"
 	"eggrun/egress/resolver"
@@ -38,6 +39,9 @@ type brought struct {
 	Conf *resolver.Conf `json:"conf,omitempty"`
 }
 
+// controlPause is the wait for a descriptor when there are none left.
+const controlPause = 50 * time.Millisecond
+
 // Status is what a sidecar says of itself.
 type Status struct {
 	// Container is the member whose audit it writes, Members are those that live.
@@ -50,6 +54,12 @@ type Status struct {
 func (s *sidecar) serveControl() {
 	for {
 		conn, err := s.control.Accept()
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			// The container holds them all, and must not end its sidecar by that
+			// when somebody asks for it.
+			time.Sleep(controlPause)
+			continue
+		}
 		if err != nil {
 			s.end(fmt.Errorf("control socket: %w", err))
 			return

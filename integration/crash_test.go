@@ -57,6 +57,20 @@ var crashBundles = []struct {
 	{"host mount namespace", []edit{sh("exec sleep 1000"), withoutNamespace(specs.MountNamespace)}},
 }
 
+// crashCases are the bundles, and one with a policy in a network namespace that
+// was there before, with an interface.
+func crashCases(t *testing.T) map[string][]edit {
+	t.Helper()
+	cases := map[string][]edit{}
+	for _, b := range crashBundles {
+		cases[b.name] = b.edits
+	}
+	// Not among the lab's files: there its mount would be a leak.
+	network := (&lab{t: t, dir: t.TempDir()}).lockedNetwork()
+	cases["policy, network of an engine"] = []edit{sh("exec sleep 1000"), annotate("eggrun.domains", "example.com"), network}
+	return cases
+}
+
 func withUserNamespace(spec *specs.Spec) {
 	withNamespace(specs.UserNamespace, "")(spec)
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
@@ -67,13 +81,14 @@ func withUserNamespace(spec *specs.Spec) {
 // with delete --force, wholly.
 func TestCrashOfCreate(t *testing.T) {
 	t.Parallel()
-	for _, b := range crashBundles {
-		t.Run(b.name, func(t *testing.T) {
+	needRoot(t)
+	for name, edits := range crashCases(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			normal, crashing := crashLab(t)
 			for at := 1; ; at++ {
 				id := normal.newID()
-				args := []string{"create", "--bundle", normal.bundle(id, b.edits...).dir, id}
+				args := []string{"create", "--bundle", normal.bundle(id, edits...).dir, id}
 				if !crashes(t, crashing, at, args...) {
 					if at < 8 {
 						t.Errorf("only %d steps; are they still there?", at-1)
@@ -109,12 +124,13 @@ func TestCrashOfDelete(t *testing.T) {
 // many, each time of a new container, and deletes what is left.
 func crashEverywhere(t *testing.T, leastSteps int, prepare func(l *lab, edits []edit) (*container, []string)) {
 	t.Helper()
-	for _, b := range crashBundles {
-		t.Run(b.name, func(t *testing.T) {
+	needRoot(t)
+	for name, edits := range crashCases(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			normal, crashing := crashLab(t)
 			for at := 1; ; at++ {
-				c, args := prepare(normal, b.edits)
+				c, args := prepare(normal, edits)
 				crashed := crashes(t, crashing, at, args...)
 				normal.wantOK(normal.call("delete", "--force", c.id))
 				normal.checkLeaks()

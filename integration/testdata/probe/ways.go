@@ -68,6 +68,7 @@ func ways() []wayOut {
 		{"priority", to(evil4, packets, 0, value(unix.SOL_SOCKET, unix.SO_PRIORITY, 6))},
 		{"source-route", to(peer4, packets, 0, sourceRoute)},
 		{"raw", raw4},
+		{"ping", ping},
 		{"peer4", to(peer4, packets, 0)},
 		{"peer6", to(peer6, packets, 0)},
 	}
@@ -159,6 +160,16 @@ func raw4(port uint16) error {
 	packet = binary.BigEndian.AppendUint16(packet, port)
 	packet = append(packet, 0, 8, 0, 0)
 	return unix.Sendto(fd, packet, 0, sockaddrOf(netip.AddrPortFrom(evil4, port)))
+}
+
+// ping asks for an echo, as who is in ping_group_range may without a capability.
+func ping(uint16) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+	if err != nil {
+		return err
+	}
+	const echo = 8
+	return unix.Sendto(fd, []byte{echo, 0, 0, 0, 0, 0, 0, 0}, 0, sockaddrOf(netip.AddrPortFrom(evil4, 0)))
 }
 
 // askNames asks a name server for names, "TYPE:NAME" each, and says how many answers
