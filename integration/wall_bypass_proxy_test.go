@@ -247,3 +247,40 @@ func TestFullDisk(t *testing.T) {
 	equal(t, "audit", readIfThere(t, filepath.Join(dir, c.id+".jsonl")), "")
 	l.wantSilent(l.call("delete", "--force", c.id))
 }
+
+// TestHoggedSidecar takes all descriptors that a sidecar can have. Who asks for it
+// from outside meanwhile waits, and it serves again when they are free.
+func TestHoggedSidecar(t *testing.T) {
+	rt := eggrunOnly(t)
+	l, s := newLab(t, rt), newServer(t)
+	const most = 64
+	l.rt.path = filepath.Join(l.dir, "limited")
+	writeFile(t, l.rt.path, fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", most, rt.path), 0o755)
+	c := l.sleeper(withProbe, domains(s.domains()), func(spec *specs.Spec) { spec.Process.Rlimits = nil })
+	l.rt.path = rt.path
+	sidecar := l.oneSidecar(c)
+	pid, out := c.execDetached(invocation{}, nil, "/probe", "hog", "127.0.0.1:3128", "100")
+	eventually(t, "the last descriptor", func() bool {
+		return len(descriptors(t, sidecar.pid)) >= most && strings.Contains(readFile(t, out.outFile), "holding")
+	})
+	show, r, log := l.command(invocation{args: []string{"egress", "show", c.id}})
+	if err := suite.reaper.start(show); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "connection to the control socket", func() bool {
+		for _, target := range descriptors(t, show.Process.Pid) {
+			if strings.HasPrefix(target, "socket:") {
+				return true
+			}
+		}
+		return hasEnded(show.Process.Pid)
+	})
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	suite.reaper.status(t, pid)
+	r = l.finish(show, r, log)
+	contains(t, "show ("+r.stderr+")", r.stdout, allowedName)
+	equal(t, "sidecar", l.oneSidecar(c).pid, sidecar.pid)
+	contains(t, "in the end", c.execOutput("/probe connect 127.0.0.1:3128 "+allowedName+":"+s.httpsPort), "HTTP/1.1 200 ")
+}

@@ -10,6 +10,7 @@
 //	probe ways                                send by every odd socket, one line a way
 //	probe ask SERVER TYPE:NAME...             ask a name server, "N answers"
 //	probe hold PROXY TARGET                   a CONNECT that is kept until the other side ends it: "open", "ended"
+//	probe hog ADDRESS COUNT                   so many connections that say nothing, for ever: "holding"
 //	probe bytes ADDRESS BYTES...              send, with Go's escapes; the first line of what comes back
 //	probe front tls|http PROXY NAME OTHER     tunnel to NAME, and there ask for OTHER
 //	probe table NAME                          make an nftables table
@@ -43,7 +44,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|bytes|front|table|spy|trace|load ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|hog|bytes|front|table|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -75,6 +76,8 @@ func main() {
 		askNames(args[0], args[1:])
 	case "hold":
 		hold(args[0], args[1])
+	case "hog":
+		hog(args[0], args[1])
 	case "bytes":
 		sendBytes(args[0], args[1:])
 	case "front":
@@ -357,6 +360,25 @@ func front(way, proxy, name, other string) error {
 		err = errors.New(response.Status)
 	}
 	return err
+}
+
+// hog keeps connections.
+func hog(address, count string) {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		fail(err)
+	}
+	var conns []net.Conn
+	for range n {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			fail(err)
+		}
+		conns = append(conns, conn)
+	}
+	fmt.Println("holding")
+	time.Sleep(time.Hour)
+	runtime.KeepAlive(conns)
 }
 
 // sendBytes sends each as one connection's bytes. What comes back may be binary.
