@@ -97,3 +97,19 @@ func TestJoinRuler(t *testing.T) {
 		equal(t, "control: without a policy", l.output("echo ok", joins), "ok")
 	}
 }
+
+// TestOverlaySockets shows the container a directory of the host with a socket by
+// an overlay: nobody listens there. The control is the directory itself.
+func TestOverlaySockets(t *testing.T) {
+	l, c := newLab(t, eggrunOnly(t)), newCanary(t)
+	lower, upper, work := makeDir(t, filepath.Join(l.dir, "lower")), makeDir(t, filepath.Join(l.dir, "upper")), makeDir(t, filepath.Join(l.dir, "work"))
+	c.stream(t, "unix", filepath.Join(lower, "s"))
+	dial := both(probe("dial", "/volume/s"), domains(allowedName))
+	direct := addMounts(specs.Mount{Destination: "/volume", Type: "bind", Source: lower, Options: []string{"bind"}})
+	equal(t, "control", l.run(dial, direct, annotate("eggrun.allow-sockets", lower)).stdout, "dial ok\n")
+	before := c.visits.Load()
+	overlay := addMounts(specs.Mount{Destination: "/volume", Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work}})
+	r := l.run(dial, overlay)
+	contains(t, "by an overlay ("+r.stderr+")", r.stdout, "dial fail")
+	equal(t, "visits", c.visits.Load(), before)
+}
