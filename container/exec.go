@@ -145,8 +145,30 @@ func (x *execution) decide() error {
 		if err := egress.ConfineExec(planned, x.state.Init.PID, &x.base.Policy, around); err != nil {
 			return err
 		}
+	} else if err := x.confineGuest(planned); err != nil {
+		return err
 	}
 	return checkConsole(planned.Terminal, x.options.Console != nil, x.options.ConsoleOptional)
+}
+
+// confineGuest takes from a process of a container without a policy, whose network
+// namespace has one since others have joined it, what could undo their wall.
+func (x *execution) confineGuest(planned *spec.Process) error {
+	where := egress.Where{RuntimeRoot: filepath.Dir(x.dir.Path()), Rootless: x.state.Cgroup.Rootless}
+	if _, ok := x.base.Plan.HasNamespace(specs.NetworkNamespace); !ok || !egress.HasAny(where) {
+		return nil
+	}
+	network, err := egress.LookAt(fmt.Sprintf("/proc/%d/ns/net", x.state.Init.PID), where)
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	pol, err := network.Agree(nil, false)
+	if err != nil || pol == nil {
+		return err
+	}
+	around := surroundings(planned, x.options.Preserve, x.state.Cgroup.Manager)
+	return egress.ConfineExec(planned, x.state.Init.PID, pol, around)
 }
 
 func (x *execution) start() (linux.Process, error) {

@@ -98,6 +98,21 @@ func TestJoinRuler(t *testing.T) {
 	}
 }
 
+// TestExecBesidePolicy executes, with rights over the network, in a container that
+// was in its namespace before one with a policy came.
+func TestExecBesidePolicy(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	w := l.newWorld(true)
+	guest := l.sleeper(withProbe, w.network())
+	tamper := func() string { return guest.processOutput(args("/probe", "table", "mine"), privileged) }
+	equal(t, "control", tamper(), "table ok")
+	walled := l.sleeper(w.network(), domains(allowedName))
+	equal(t, "beside a policy", tamper(), "table fail: operation not permitted")
+	l.wantSilent(l.call("delete", "--force", walled.id))
+	equal(t, "when that is gone", tamper(), "table ok")
+}
+
 // TestOverlaySockets shows the container a directory of the host with a socket by
 // an overlay: nobody listens there. The control is the directory itself.
 func TestOverlaySockets(t *testing.T) {
