@@ -338,7 +338,11 @@ func joinSubCgroups(m cgroups.Manager, pid int, sub map[string]string) error {
 	}
 	for _, dir := range dirs {
 		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
-			return fmt.Errorf("option --cgroup: adding pid %d: %w", pid, err)
+			var file *os.PathError
+			if errors.As(err, &file) {
+				err = file
+			}
+			return fmt.Errorf("option --cgroup: adding pid %d to cgroups: %w", pid, err)
 		}
 	}
 	return nil
