@@ -329,7 +329,7 @@ func dockerLimits(t *testing.T, d *docker) {
 	path := filepath.Join(d.lab.cgroup, d.inspect(name, ".Id"))
 	equal(t, "pids limit after update", cgroupFile(t, path, "pids", "pids.max", "pids.max"), "77")
 
-	eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "tail", "/dev/zero")
+	eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "sh", "-c", "sleep 1; tail /dev/zero")
 	eventually(t, "end", func() bool { return d.inspect(eater, ".State.Status") == "exited" })
 	// Docker may hear of the end before it hears why.
 	eventually(t, "out of memory", func() bool { return d.inspect(eater, ".State.OOMKilled") == "true" })

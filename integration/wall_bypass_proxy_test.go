@@ -96,7 +96,7 @@ func port16(port string) string {
 func TestSecondRequest(t *testing.T) {
 	l, c := newLab(t, eggrunOnly(t)), newCanary(t)
 	asked := make(chan string, 16)
-	port := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked <- r.Host + r.URL.Path }), nil)
+	port := serve(t, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked <- r.Host + r.URL.Path }), nil)
 	at, evil := "127.0.0.1:"+port, "127.0.0.1:"+c.port
 	second := "GET http://" + evil + "/second HTTP/1.1\r\nHost: " + evil + "\r\n\r\n"
 	answers := l.answers([]string{

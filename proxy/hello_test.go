@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/cryptobyte"
 )
@@ -167,6 +168,8 @@ func FuzzClientHello(f *testing.F) {
 			_, _ = there.Write(b)
 			_ = there.Close()
 		}()
+		// The server's alert must not wait for a client that still writes.
+		_ = here.SetWriteDeadline(time.Unix(0, 0))
 		_ = tls.Server(here, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 			seen = info.ServerName
 			return nil, errGone
