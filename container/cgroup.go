@@ -201,7 +201,10 @@ func checkFresh(m cgroups.Manager) error {
 }
 
 // hierarchies returns what a mount of type cgroup shows a process in pid's
-// cgroups, and, unless it has a cgroup namespace, the directories themselves.
+// cgroups, and, unless it has a cgroup namespace, the directories themselves:
+// with v1 the container's own, with v2 the caller's root, as under other
+// runtimes. Programs look below it for the path of /proc/self/cgroup, which is
+// that of the same namespace.
 func hierarchies(pid int, plan *spec.Plan) (*syncsocket.Hierarchies, error) {
 	if !slices.ContainsFunc(plan.Mounts, func(m spec.Mount) bool { return m.Type == "cgroup" }) {
 		return &syncsocket.Hierarchies{}, nil
@@ -216,7 +219,7 @@ func hierarchies(pid int, plan *spec.Plan) (*syncsocket.Hierarchies, error) {
 		if ownNamespace {
 			return h, nil
 		}
-		return h, h.AddTree(filepath.Join("/sys/fs/cgroup", own[""]))
+		return h, h.AddTree("/sys/fs/cgroup")
 	}
 	mounts, err := cgroups.GetCgroupMounts(false)
 	if err != nil {

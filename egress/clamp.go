@@ -33,8 +33,8 @@ func clamp(plan *spec.Plan, devicesOpen bool) {
 
 // clampMounts makes the kernel's files read-only.
 func clampMounts(plan *spec.Plan) {
-	cgroups, hasCgroups := plan.HasNamespace(specs.CgroupNamespace)
-	joinsCgroups := cgroups != ""
+	joined, hasCgroups := plan.HasNamespace(specs.CgroupNamespace)
+	ownCgroups := hasCgroups && joined == ""
 	for i := range plan.Mounts {
 		m := &plan.Mounts[i]
 		switch {
@@ -42,7 +42,7 @@ func clampMounts(plan *spec.Plan) {
 			sealProc(plan, m.Target)
 		case m.Type == "sysfs", m.IsBind() && isKernelFS(m.Source):
 			makeReadOnly(m)
-		case m.Type == "cgroup" && joinsCgroups, m.Type == "cgroup2" && (joinsCgroups || !hasCgroups):
+		case (m.Type == "cgroup" || m.Type == "cgroup2") && !ownCgroups:
 			// More may be shown there than is the container's own, and in
 			// another cgroup nobody would keep it from devices.
 			makeReadOnly(m)

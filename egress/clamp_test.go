@@ -55,7 +55,7 @@ func TestClampMounts(t *testing.T) {
 		mount("", "/sys", "/sys2"), mount("", "/sys/fs", "/fs"), mount("", "/proc/sys", "/z"), mount("", "/tmp", "/tmp"),
 	}
 	clamp(plan, false)
-	want := []bool{false, false, true, true, false, false, true, true, true, false}
+	want := []bool{false, false, true, true, true, false, true, true, true, false}
 	for i, m := range plan.Mounts {
 		isRO := m.ReadOnly && m.Set == ro && m.Clear == 0 && m.RecClear == unix.MOUNT_ATTR_NODEV && (m.RecSet == unix.MOUNT_ATTR_RDONLY) == m.IsBind()
 		isRW := !m.ReadOnly && m.Set == rw && m.Clear == unix.MOUNT_ATTR_RDONLY && m.RecSet == 0

@@ -43,6 +43,20 @@ func isMounted(controllers string) bool {
 	return !isCgroup2() && err == nil
 }
 
+// TestCgroupMountShared: without a cgroup namespace the mount shows v2 from the
+// root that paths in /proc/self/cgroup begin at, and v1 from the container on.
+func TestCgroupMountShared(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		script := "cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)/cgroup.procs"
+		if !isCgroup2() {
+			script = "cat /sys/fs/cgroup/pids/cgroup.procs"
+		}
+		got := l.output(script, withoutNamespace(specs.CgroupNamespace))
+		equal(t, "first process of its cgroup", strings.Fields(got+" none")[0], "1")
+	})
+}
+
 // TestCgroupValues writes each limit and reads it back from the kernel.
 func TestCgroupValues(t *testing.T) {
 	t.Parallel()
