@@ -53,7 +53,7 @@ func TestCgroupMountShared(t *testing.T) {
 			script = "cat /sys/fs/cgroup/pids/cgroup.procs"
 		}
 		got := l.output(script, withoutNamespace(specs.CgroupNamespace))
-		equal(t, "first process of its cgroup", strings.Fields(got+" none")[0], "1")
+		equal(t, "first process of its cgroup", strings.Fields(got + " none")[0], "1")
 	})
 }
 
