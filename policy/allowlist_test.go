@@ -245,6 +245,7 @@ func TestParseAllowlistRefuses(t *testing.T) {
 		{"go\u00adod.test", `entry "go\u00adod.test": letters of another script that stand for "good"; write that`},
 		{"\u212aey.test", "entry \"\u212aey.test\": letters of another script that stand for \"key\"; write that"},
 		{"evil。test", `entry "evil。test": letters of another script that stand for "evil.test"; write that`},
+		{"a.examp\xc5le.test", `entry "a.examp\xc5le.test": not UTF-8`},
 		{"ü\u200d.test", `entry "ü\u200d.test": not an internationalized domain name; write its A-label, xn--`},
 		{strings.Repeat("a", 64) + ".test", `entry "` + strings.Repeat("a", 64) + `.test": label of 64 bytes; DNS has at most 63`},
 		{strings.Repeat("a.", 127) + "a", `entry "` + strings.Repeat("a.", 50) + `...": name of 255 bytes; DNS has at most 253`},

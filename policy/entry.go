@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -59,6 +60,10 @@ const optionTCP = "tcp"
 // refuseForm refuses the forms that belong to other tools or to nothing, each
 // with its own advice.
 func refuseForm(text string) error {
+	// A policy travels as JSON, which would put another text in its place.
+	if !utf8.ValidString(text) {
+		return errors.New("not UTF-8")
+	}
 	switch {
 	case text == "":
 		return errors.New("empty; write a name such as api.example.com")
