@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -65,8 +66,10 @@ func crashCases(t *testing.T) map[string][]edit {
 	for _, b := range crashBundles {
 		cases[b.name] = b.edits
 	}
-	// Not among the lab's files: there its mount would be a leak.
-	network := (&lab{t: t, dir: t.TempDir()}).lockedNetwork()
+	// Not among a lab's files: there its mount would be a leak.
+	dir := makeDir(t, filepath.Join(suite.dir, "network-"+t.Name()))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	network := (&lab{t: t, dir: dir}).lockedNetwork()
 	cases["policy, network of an engine"] = []edit{sh("exec sleep 1000"), annotate("eggrun.domains", "example.com"), network}
 	return cases
 }

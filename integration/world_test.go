@@ -28,15 +28,12 @@ type world struct {
 	wire            int    // a packet socket on the other end
 }
 
-// newWorld makes both, and a second interface of the container's when that is
-// asked for later. With routes the container has default routes.
+// newWorld makes both. With routes the container has default routes.
 func (l *lab) newWorld(routes bool) *world {
 	t := l.t
 	t.Helper()
-	dir, err := os.MkdirTemp(l.dir, "world")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l.calls++
+	dir := makeDir(t, filepath.Join(l.dir, "world"+itoa(l.calls)))
 	w := &world{lab: l, inside: filepath.Join(dir, "inside"), outside: filepath.Join(dir, "outside")}
 	for _, file := range []string{w.inside, w.outside} {
 		writeFile(t, file, "", 0o644)
