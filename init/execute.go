@@ -126,6 +126,9 @@ func (s *setup) joinCgroup(socket int, settled, joined []byte) error {
 		return os.NewSyscallError("report settled", errno)
 	}
 	awaitAnswer(socket, joined)
+	if err := linux.SetUID(s.plan.Process.User.UID); err != nil {
+		return err
+	}
 	if err := s.setMemoryPolicy(); err != nil {
 		return err
 	}

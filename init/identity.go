@@ -42,8 +42,10 @@ func (s *setup) becomeUser() error {
 	if err := s.setIDs(p.User); err != nil {
 		return err
 	}
-	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0); err != nil {
-		return os.NewSyscallError("keep capabilities", err)
+	if !s.isExec() { // whose user changes once more; execve resets it
+		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0); err != nil {
+			return os.NewSyscallError("keep capabilities", err)
+		}
 	}
 	if p.User.Umask != nil {
 		unix.Umask(int(*p.User.Umask))
@@ -74,7 +76,14 @@ func (s *setup) setIDs(u specs.User) error {
 	if err := linux.SetGID(u.GID); err != nil {
 		return unmapped("gid", u.GID, err)
 	}
-	if err := linux.SetUID(u.UID); err != nil {
+	setUID := linux.SetUID
+	if s.isExec() {
+		// The kernel (v1) and service managers of users let nobody but root
+		// move the processes of others between cgroups: the real one stays
+		// until then, see joinCgroup.
+		setUID = linux.SetEffectiveUID
+	}
+	if err := setUID(u.UID); err != nil {
 		return unmapped("uid", u.UID, err)
 	}
 	return nil

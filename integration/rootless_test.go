@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // rootlessUser is a normal user who is logged in: with subordinate ids, a
@@ -100,6 +102,33 @@ func TestRootlessPodman(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRootlessExecUser has the user's service manager, which moves the user's own
+// processes only, put one into the cgroup that is to be another user's.
+func TestRootlessExecUser(t *testing.T) {
+	needRoot(t)
+	user := loggedIn(systemd)
+	need(t, "a user with a service manager", user.isThere)
+	if !isCgroup2() {
+		need(t, "cgroup v2, without which users cannot manage cgroups", func() error { return errors.New("cgroup v1") })
+	}
+	l := plainLab(t, eggrunOnly(t), user.uid)
+	call := func(args ...string) result {
+		return l.invoke(invocation{
+			globals: []string{"--root", l.root, "--systemd-cgroup"}, args: args,
+			env: []string{"XDG_RUNTIME_DIR=" + user.runDir, "DBUS_SESSION_BUS_ADDRESS=unix:path=" + user.runDir + "/bus"},
+		})
+	}
+	id := l.newID()
+	b := l.plainBundle(id, sh("exec sleep 1000"), mapping(specs.LinuxIDMapping{ContainerID: 0, HostID: user.uid, Size: 1},
+		specs.LinuxIDMapping{ContainerID: 1, HostID: 100000, Size: 65536}))
+	l.wantSilent(call("run", "--detach", "--bundle", b.dir, id))
+	for _, uid := range []string{"0", "33"} {
+		r := call("exec", "--user", uid, id, "sh", "-c", "id -u; cat /proc/1/cgroup /proc/self/cgroup | grep 0:: | uniq | wc -l")
+		equal(t, "user and cgroups ("+r.stderr+")", r.stdout, uid+"\n1\n")
+	}
+	l.wantSilent(call("delete", "--force", id))
 }
 
 // rootlessCases are those for normal users alone.

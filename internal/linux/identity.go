@@ -18,6 +18,17 @@ func SetUID(uid uint32) error {
 	return nil
 }
 
+// SetEffectiveUID sets the effective user id of the calling thread, by which the
+// kernel decides what it may open, and no other. [SetUID] may then set them all
+// to it without a capability.
+func SetEffectiveUID(uid uint32) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+		return os.NewSyscallError("setuid", errno)
+	}
+	return nil
+}
+
 // SetGID is [SetUID] for the group id, see setresgid(2).
 func SetGID(gid uint32) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {

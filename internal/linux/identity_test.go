@@ -173,6 +173,13 @@ func TestIDs(t *testing.T) {
 		return err
 	})
 	onThread(t, func() error {
+		err := SetEffectiveUID(4321)
+		wantEqual(t, "ids", fmt.Sprint(statusField(t, "thread-self", "Uid")), "[0 4321 0 4321]")
+		err = errors.Join(err, SetUID(4321))
+		wantEqual(t, "ids", fmt.Sprint(statusField(t, "thread-self", "Uid")), "[4321 4321 4321 4321]")
+		return err
+	})
+	onThread(t, func() error {
 		err := errors.Join(SetGroups([]uint32{7}), SetGroups(nil))
 		wantEqual(t, "no groups", fmt.Sprint(statusField(t, "thread-self", "Groups")), "[]")
 		wantErrno(t, SetGroups(make([]uint32, 1<<16+1)), unix.EINVAL)
