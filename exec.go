@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func runExec(c *cli.Context) error {
 		return err
 	}
 	return withContainer(c, container.Open, func(ctr *container.Container) error {
-		if done, err := asRootOf(ctr, options.Preserve); done || err != nil {
+		if done, err := asRootOf(ctr, slices.Concat(options.Preserve, options.Reads)); done || err != nil {
 			return err
 		}
 		if detach {

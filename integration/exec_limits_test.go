@@ -26,7 +26,7 @@ func TestExecSmallLimits(t *testing.T) {
 	look := []string{"cat", "/proc/1/cgroup", "/proc/self/cgroup"}
 	rounds := 200
 	if place() == "emulated" {
-		rounds = 20 // each takes seconds
+		rounds = 5 // each takes many seconds
 	}
 	for range rounds {
 		lines := strings.Split(c.scriptOutput(c.exec(nil, look...)), "\n")

@@ -114,6 +114,13 @@ func TestPlainUser(t *testing.T) {
 			equal(t, "uid_map, owner", fmt.Sprintf("%s, %d", uidMap, stat.Uid), tt.want)
 			equal(t, "exec", c.execOutput("cat /proc/1/comm; exit 0"), "sleep")
 			equal(t, "status of exec", c.exec(nil, "/bin/sh", "-c", "exit 7").code, 7)
+			file, err := os.Open(c.processFile(args("/bin/echo", "by a descriptor"), withoutTTYGroup, func(spec *specs.Spec) { spec.Process.User = specs.User{} }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := c.invoke(invocation{args: []string{"exec", "--process", "/proc/self/fd/3", id}, extraFiles: []*os.File{file}})
+			equal(t, "process ("+r.stderr+")", r.stdout, "by a descriptor\n")
+			file.Close()
 			l.wantSilent(c.changeMounts("add", specs.Mount{Destination: "/home", Type: "tmpfs", Source: "tmpfs"}))
 			contains(t, "mounts", c.execOutput("cat /proc/mounts"), " /home tmpfs")
 			c.kill("KILL")
