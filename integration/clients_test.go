@@ -36,8 +36,9 @@ const (
 	noName = "Name or service not known"
 
 	python     = "/usr/bin/python3 -c 'import os, sys; at = \"https://\" + os.environ[\"NAME\"]; "
-	java       = "java -Djavax.net.ssl.trustStore=/tmp/keys -Djavax.net.ssl.trustStorePassword=changeit /Fetch.java"
-	javac      = "/usr/bin/javac" // which java needs for running a source file
+	java       = "java -XX:TieredStopAtLevel=1 -Djavax.net.ssl.trustStore=/tmp/keys -Djavax.net.ssl.trustStorePassword=changeit -cp /tmp Fetch"
+	javac      = "/usr/bin/javac"
+	javaSetup  = "keytool -importcert -noprompt -file /ca.pem -keystore /tmp/keys -storepass changeit 2>&1; javac -d /tmp /Fetch.java 2>&1"
 	musl       = "/usr/bin/musl-gcc"
 	modules    = "/usr/lib/python3/dist-packages/"
 	nodeHTTPS  = `node -e 'require("https").get("https://" + process.env.NAME, r => r.pipe(process.stdout)).on("error", console.log)'`
@@ -93,7 +94,7 @@ func TestClients(t *testing.T) {
 	}
 	allow := serveClients(t, l)
 	for way, network := range map[string]edit{"proxy": func(*specs.Spec) {}, "transparent": noProxyEnv(), "locked": l.lockedNetwork()} {
-		c := l.runDetached(allow, network, sh("keytool -importcert -noprompt -file /ca.pem -keystore /tmp/keys -storepass changeit 2>&1; echo up; exec sleep 1000"))
+		c := l.runDetached(allow, network, sh(javaSetup+"; echo up; exec sleep 1000"))
 		c.wantOutput("up\n")
 		show := func(name, script string) string {
 			r := l.call("exec", "--env", "NAME="+name, c.id, "/bin/sh", "-c", script)

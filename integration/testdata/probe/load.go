@@ -144,13 +144,22 @@ func (l loader) bursts(total, atOnce int) {
 // still carry what they should.
 func (l loader) idle(n int) {
 	conns := make([]*net.TCPConn, n)
-	each("opened", n, func(i int) (err error) {
-		if conns[i], err = l.dial(); err != nil {
-			return err
+	// One word, so that the tunnel is known to lead all the way.
+	open := func() (*net.TCPConn, error) {
+		conn, err := l.dial()
+		if err != nil {
+			return nil, err
 		}
-		return echo(conns[i])
+		if _, err = io.WriteString(conn, "idle"); err == nil {
+			_, err = io.ReadFull(conn, make([]byte, len("idle")))
+		}
+		return conn, err
+	}
+	each("opened", n, func(i int) (err error) {
+		conns[i], err = open()
+		return err
 	})
-	_, err := l.dial()
+	_, err := open()
 	fmt.Println("one more:", err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	each("still open", n, func(i int) error {
