@@ -17,6 +17,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,7 +88,8 @@ func run(runtimes []string, rounds, idle int, config, annotation string) error {
 	return weighAll(contenders, idle)
 }
 
-// timeAll lets the contenders take turns.
+// timeAll lets the contenders take turns, in another order each round: how long
+// the kernel makes one wait for its cgroup depends on who came before.
 func timeAll(contenders []contender, rounds int) error {
 	times := make([]map[string][]time.Duration, len(contenders))
 	for i := range times {
@@ -95,8 +97,8 @@ func timeAll(contenders []contender, rounds int) error {
 	}
 	const warmups = 3
 	for round := range rounds + warmups {
-		for i, c := range contenders {
-			took, err := c.once(fmt.Sprintf("bench-%d-%d-%d", os.Getpid(), i, round))
+		for _, i := range rand.Perm(len(contenders)) {
+			took, err := contenders[i].once(fmt.Sprintf("bench-%d-%d-%d", os.Getpid(), i, round))
 			if err != nil {
 				return err
 			}

@@ -79,6 +79,10 @@ type creation struct {
 	// ownMounts is set for one whose mount namespace is new and shows the
 	// host's files until init changes its root.
 	ownMounts bool
+	// there is where such a container's init is; nil for all others. Its thread
+	// is started before init is moved into its cgroup, and ends after: in the
+	// meantime the kernel makes whoever starts or ends a thread wait.
+	there *linux.MountNamespace
 	// rdt is nil where config.json asks for none.
 	rdt     *rdtClass
 	filters []*seccomp.Filter
@@ -304,6 +308,12 @@ func (c *creation) build() error {
 		return err
 	}
 	step()
+	if c.ownMounts {
+		if c.there, err = linux.EnterMountNamespace(c.child.Pidfd); err != nil {
+			return err
+		}
+		defer c.there.Close()
+	}
 	if err := c.send(fifo); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 // sources is where the sources of a container's bind mounts are looked up.
 type sources struct {
 	init *linux.Child
-	// ownMounts is that of [creation].
-	ownMounts bool
+	// there is that of [creation].
+	there *linux.MountNamespace
 	// rootfs is where the root file system is on the host, "" where no source
 	// is below it.
 	rootfs string
@@ -31,7 +31,7 @@ type sources struct {
 
 func (c *creation) sources() *sources {
 	_, ownUser := c.plan.HasNamespace(specs.UserNamespace)
-	return &sources{init: c.child, ownMounts: c.ownMounts, rootfs: c.plan.Rootfs, ownUser: ownUser}
+	return &sources{init: c.child, there: c.there, rootfs: c.plan.Rootfs, ownUser: ownUser}
 }
 
 // amongMounts calls f in init's mount namespace, as long as that shows the
@@ -40,10 +40,10 @@ func (c *creation) sources() *sources {
 // of the container's can't make a read-only volume writable; and a source may be
 // below the root file system, in what was mounted before.
 func (s *sources) amongMounts(f func() error) error {
-	if !s.ownMounts {
+	if s.there == nil {
 		return f()
 	}
-	return linux.InMountNamespace(s.init.Pidfd, f)
+	return s.there.Do(f)
 }
 
 // send sends the trees of the bind mounts from the one on that init asks for up

@@ -9,6 +9,7 @@ import (
 // allowed while it runs.
 func TestEgressVerbs(t *testing.T) {
 	l, s := newLab(t, eggrunOnly(t)), newServer(t)
+	l.containers = 1000 // the log goes by the id, so it is to be nobody else's
 	c := l.runDetached(withProbe, s.withAuthority(), domains("other.test 127.0.0.1:"+s.httpsPort), noProxyEnv(), sh("echo up; exec sleep 1000"))
 	c.wantOutput("up\n")
 	url := "https://" + allowedName + ":" + s.httpsPort + "/"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestInMountNamespace(t *testing.T) {
+func TestMountNamespace(t *testing.T) {
 	t.Parallel()
 	if !isolated(t, unix.CLONE_NEWNS) {
 		return
@@ -18,8 +18,13 @@ func TestInMountNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	there, err := EnterMountNamespace(child.Pidfd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
 	var inside string
-	if err := InMountNamespace(child.Pidfd, func() (err error) {
+	if err := there.Do(func() (err error) {
 		inside, err = os.Readlink("/proc/thread-self/ns/mnt")
 		return err
 	}); err != nil {
@@ -32,7 +37,15 @@ func TestInMountNamespace(t *testing.T) {
 		t.Errorf("the caller is in %s, %v, want %s", now, err, own)
 	}
 	want := errors.New("f's")
-	if err := InMountNamespace(child.Pidfd, func() error { return want }); !errors.Is(err, want) {
+	if err := there.Do(func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("error %v, want f's", err)
+	}
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if _, err := EnterMountNamespace(null); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("no process: %v, want EINVAL", err)
 	}
 }
