@@ -48,9 +48,11 @@ func Prepare(plan *spec.Plan, n *Network, pol *policy.Policy, stateDir string) (
 		p.confText = ownConf(conf, n.Closed)
 	}
 	p.ProxyEnv = pol.ProxyEnv == policy.ProxyEnvOn || n.Closed && pol.ProxyEnv == policy.ProxyEnvAuto
-	if n.IsNew() {
-		p.unsettled = &Unsettled{ProxyEnv: pol.ProxyEnv == policy.ProxyEnvAuto, OwnConf: p.confFile}
-		if m := confMount(plan); m != nil {
+	m := confMount(plan)
+	// Podman 5 mounts an empty file that it fills in later.
+	if n.IsNew() || m != nil && len(conf.Nameservers) == 0 {
+		p.unsettled = &Unsettled{ProxyEnv: n.IsNew() && pol.ProxyEnv == policy.ProxyEnvAuto, OwnConf: p.confFile}
+		if m != nil {
 			p.unsettled.EngineConf = m.Source
 		}
 	}

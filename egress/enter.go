@@ -249,9 +249,9 @@ type Kept struct {
 	Unsettled *Unsettled `json:"unsettled,omitempty"`
 }
 
-// Unsettled is what start decides about a network namespace that was made for
-// the container. Docker and buildah add their interfaces, and write what the
-// container is to ask, after create has been called.
+// Unsettled is what start decides. Docker and buildah add their interfaces to a
+// network namespace that was made for the container, and write what the container
+// is to ask, after create has been called; podman 5 does the latter.
 type Unsettled struct {
 	// ProxyEnv tells whether the environment names the proxy only if the
 	// namespace stays closed.

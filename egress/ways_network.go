@@ -2,6 +2,8 @@ package egress
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 
 	"eggrun/spec"
 
@@ -37,6 +39,16 @@ func isHostNetwork(plan *spec.Plan) (bool, error) {
 			return false
 		}
 		pid, err := os.Stat(dir + "/ns/pid")
-		return err == nil && os.SameFile(pid, ownPID)
+		return err == nil && os.SameFile(pid, ownPID) && allThreadsIn(dir, want)
+	})
+}
+
+// allThreadsIn tells whether a whole process uses a network namespace. Engines set
+// up a container's with one thread of theirs, which may be the first and stay there.
+func allThreadsIn(dir string, namespace os.FileInfo) bool {
+	threads, err := filepath.Glob(dir + "/task/*/ns/net")
+	return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(thread string) bool {
+		net, err := os.Stat(thread)
+		return err == nil && !os.SameFile(net, namespace)
 	})
 }

@@ -236,7 +236,7 @@ func TestLockedInbound(t *testing.T) {
 		}
 		server := l.runDetached(edits...)
 		server.wantOutput("listening")
-		got := w.run(w.outside, "nc -w 1 10.77.0.2 8080 </dev/null || true")
+		got := w.run(w.outside, "busybox nc -w 1 10.77.0.2 8080 </dev/null 2>/dev/null || true")
 		equal(t, "inbound "+inbound, strings.TrimSpace(got), want)
 		contains(t, "back to who has connected", l.call("exec", server.id, "/probe", "dial", "10.77.0.1:7999").stdout, "dial fail")
 		equal(t, "visits", c.visits.Load(), 0)

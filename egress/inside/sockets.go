@@ -236,7 +236,7 @@ func (w *Wall) open(tables bool) (s *Sockets, err error) {
 	if err := w.openPorts(s); err != nil {
 		return s, err
 	}
-	if err := w.openEngine(s, has6); err != nil {
+	if err := openEngine(s, has6); err != nil {
 		return s, err
 	}
 	if err := s.openNetlink(Diag, unix.NETLINK_SOCK_DIAG, 0); err != nil {
@@ -264,22 +264,18 @@ func (w *Wall) openPorts(s *Sockets) error {
 	return nil
 }
 
-// openEngine opens the sockets that may ask the engine's resolver. Without
-// nftables the namespace is closed, and there is none.
-func (w *Wall) openEngine(s *Sockets, has6 bool) error {
-	wants4, wants6 := w.New, w.New && has6
-	for _, r := range w.Resolvers {
-		wants4, wants6 = wants4 || r.Is4(), wants6 || r.Is6()
-	}
+// openEngine opens the sockets that may ask the engine's resolver, which need not
+// be known yet. Without nftables the namespace is closed, and there is none.
+func openEngine(s *Sockets, has6 bool) error {
 	for _, one := range []struct {
 		wanted              bool
 		name                string
 		family, kind, proto int
 	}{
-		{wants4, EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{wants4, EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
-		{wants6, EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{wants6, EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{true, EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{true, EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{has6, EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{has6, EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
 	} {
 		if !one.wanted || s.NoTables {
 			continue

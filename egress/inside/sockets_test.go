@@ -143,7 +143,7 @@ func TestNoIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	want := []string{Proxy4, Transparent4, DNSUDP4, DNSTCP4, Diag, Links}
+	want := []string{Proxy4, Transparent4, DNSUDP4, DNSTCP4, EngineUDP4, EngineTCP4, Diag, Links}
 	if got := names(s); !slices.Equal(got, want) {
 		t.Errorf("sockets %q, want %q", got, want)
 	}
