@@ -172,7 +172,10 @@ func TestCheckEngines(t *testing.T) {
 		r, lines := l.check(invocation{args: []string{"--quick"}, env: []string{"CONTAINERS_CONF=" + conf, "PATH=" + bin + ":/usr/bin:/bin"}})
 		t.Log(tt.name)
 		wantChecked(t, lines, tt.status, "engines", "podman", tt.cause, tt.fix)
-		equal(t, "exit status, "+tt.name, r.code == 1, tt.status == "bad")
+		// Other lines tell of the machine, where other tests run beside this one.
+		if tt.status == "bad" {
+			equal(t, "exit status, "+tt.name, r.code, 1)
+		}
 		for _, line := range lines {
 			if strings.HasPrefix(line.Name, "podman 5") {
 				t.Errorf("%v: but it is new", line)
