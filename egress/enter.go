@@ -2,17 +2,12 @@ package egress
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 
 	"eggrun/egress/inside"
-	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
-	"eggrun/internal/syncsocket"
 	"eggrun/policy"
-	"eggrun/sandbox"
 
 	"golang.org/x/sys/unix"
 )
@@ -239,127 +234,6 @@ func Leave(entry string, sidecar linux.Process) error {
 	return e.remove()
 }
 
-// Kept is what later verbs need of [Prepared] beside the policy.
-type Kept struct {
-	// ProxyEnv tells whether the environment names the proxy.
-	ProxyEnv bool `json:"proxyEnv,omitempty"`
-	// Nameservers are the engine's.
-	Nameservers []netip.Addr `json:"nameservers,omitempty"`
-	// Unsettled is nil where all was known at create, and after start.
-	Unsettled *Unsettled `json:"unsettled,omitempty"`
-}
-
-// Unsettled is what start decides. Docker and buildah add their interfaces to a
-// network namespace that was made for the container, and write what the container
-// is to ask, after create has been called; podman 5 does the latter.
-type Unsettled struct {
-	// ProxyEnv tells whether the environment names the proxy only if the
-	// namespace stays closed.
-	ProxyEnv bool `json:"proxyEnv,omitempty"`
-	// EngineConf is the engine's resolv.conf, "" for none, and OwnConf the one
-	// that is mounted in its place. Both are files of the host.
-	EngineConf string `json:"engineConf,omitempty"`
-	OwnConf    string `json:"ownConf,omitempty"`
-}
-
-// settle brings k up to date in a namespace that has been opened since create,
-// and returns what the engine's resolv.conf says by now.
-func (k *Kept) settle() (*resolver.Conf, error) {
-	conf := &resolver.Conf{}
-	if k.Unsettled.EngineConf != "" {
-		var err error
-		if conf, err = readConfFile(k.Unsettled.EngineConf); err != nil {
-			return nil, err
-		}
-	}
-	// In place, for that is what is mounted.
-	if err := os.WriteFile(k.Unsettled.OwnConf, []byte(ownConf(conf, false)), 0o644); err != nil {
-		return nil, err
-	}
-	k.Nameservers = conf.Nameservers
-	k.ProxyEnv = k.ProxyEnv && !k.Unsettled.ProxyEnv
-	return conf, nil
-}
-
-// Kept returns what is to be kept.
-func (p *Prepared) Kept() *Kept {
-	return &Kept{ProxyEnv: p.ProxyEnv, Nameservers: p.conf.Nameservers, Unsettled: p.unsettled}
-}
-
-// Started makes sure that the wall stands when a container's program is about to
-// be started, and finds out who is on-link by then. init is the container's,
-// entry that of its namespace. What was unsettled in k is settled.
-func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) error {
-	p, err := currentPolicy(entry, own)
-	if err != nil {
-		return err
-	}
-	netNS, err := openNetNS(init.PID)
-	if err != nil {
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	defer netNS.Close()
-	var now brought
-	if k.Unsettled != nil {
-		if inside.CheckClosedIn(netNS) != nil {
-			if now.Conf, err = k.settle(); err != nil {
-				return fmt.Errorf("%s: %w", resolvConf, err)
-			}
-		}
-		k.Unsettled = nil
-	}
-	w := wall(p, k.Nameservers)
-	if w.Host, err = inside.Addresses(); err != nil {
-		return err
-	}
-	err = inside.Within(netNS, func() (err error) {
-		// In a closed namespace nobody is on-link, so that the rules need not be
-		// made anew, for which the kernel takes milliseconds.
-		if err := inside.Recheck(w, inside.CheckClosed() != nil); err != nil {
-			return err
-		}
-		now.Peers, err = inside.PeerRanges(w)
-		return err
-	})
-	if err != nil {
-		return networkError(err)
-	}
-	return ask(entry, kindBrought, now, nil)
-}
-
-// Executed makes sure that the wall stands when a further program is about to be
-// started.
-func Executed(init linux.Process, entry string, own *policy.Policy, k *Kept) error {
-	p, err := currentPolicy(entry, own)
-	if err != nil {
-		return err
-	}
-	netNS, err := openNetNS(init.PID)
-	if err != nil {
-		return fmt.Errorf("network namespace: %w", err)
-	}
-	defer netNS.Close()
-	return networkError(inside.Within(netNS, func() error { return inside.Recheck(wall(p, k.Nameservers), false) }))
-}
-
-// currentPolicy returns the policy of a namespace, which may have been replaced
-// since a member's own was kept.
-func currentPolicy(entry string, own *policy.Policy) (*policy.Policy, error) {
-	r, err := loadRecord(entry)
-	if err != nil || r == nil {
-		return own, err
-	}
-	return r.Policy, nil
-}
-
-// networkError says what an error is about, unless it says so itself.
-func networkError(err error) error {
-	if err == nil || errors.As(err, new(*sandbox.EnforcementError)) {
-		return err
-	}
-	return fmt.Errorf("network namespace: %w", err)
-}
-
 // join makes m one of those whom the sidecar of r serves. The error is
 // [errControl] where that has ended.
 func (p *Prepared) join(e *entry, r *record, m *Member) error {
@@ -384,64 +258,4 @@ func (p *Prepared) join(e *entry, r *record, m *Member) error {
 		}
 	}
 	return linkAudit(m.ID, r.Container, p.Network.where.Rootless)
-}
-
-// replace puts another policy in the place of that of a namespace.
-func replace(e *entry, r *record, p *policy.Policy) error {
-	if !slices.Equal(sorted(r.Policy.LocalPorts), sorted(p.LocalPorts)) || r.Policy.Transparent != p.Transparent {
-		return errors.New("policy: local-ports and transparent can't change while the network namespace is in use; stop its containers first")
-	}
-	if err := ask(e.dir, kindReload, p, nil); err != nil {
-		return err
-	}
-	r.Policy, r.Asked = p, true
-	return e.save(r)
-}
-
-// Reload puts another policy in the place of that of the namespace with an entry,
-// at once for whatever is decided from then on.
-func Reload(entry string, p *policy.Policy) error {
-	e, err := lockExisting(entry)
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	r, err := e.load()
-	if err != nil {
-		return err
-	}
-	if r == nil || !r.Sidecar.Alive() {
-		return fmt.Errorf("egress proxy: %w", errControl)
-	}
-	if fixed(r.Policy) != fixed(p) {
-		return errors.New("policy: peers, inbound, deny, deny-write, sockets and allow-fds don't change in a container that exists; create it anew")
-	}
-	return replace(e, r, p)
-}
-
-// fixed is what of a policy was put into the namespace, or into the container,
-// when that was created.
-func fixed(p *policy.Policy) string {
-	return fmt.Sprint(p.Peers, p.Inbound, p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
-}
-
-// errControl says that a sidecar doesn't answer.
-var errControl = errors.New("the sidecar has ended")
-
-// ask sends a request to the sidecar whose entry is given, with files, and
-// decodes the answer into answer, which may be nil.
-func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
-	conn, err := dialControl(entry)
-	if err != nil {
-		return fmt.Errorf("egress proxy: %w: %w", errControl, err)
-	}
-	defer conn.Close()
-	if err := setPatience(conn); err != nil {
-		return err
-	}
-	sendErr := conn.Send(kind, body, files...)
-	if _, err := conn.Expect(kindDone, answer); err != nil {
-		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
-	}
-	return nil
 }

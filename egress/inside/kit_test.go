@@ -49,7 +49,7 @@ func isolated(t *testing.T) bool {
 		case err != nil:
 			t.Fatalf("isolated child, %s: %v\n%s", what, err, out)
 		case strings.Contains(string(out), "--- SKIP"):
-			t.Skipf("isolated child, %s: %s", what, out)
+			need.That(t, "what the isolated child lacks", func() error { return fmt.Errorf("%s: %s", what, out) })
 		case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
 			t.Fatalf("isolated child, %s, did not run the test:\n%s", what, out)
 		}

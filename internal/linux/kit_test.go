@@ -78,7 +78,7 @@ func isolatedAs(t *testing.T, flags uintptr, who *syscall.Credential) bool {
 	case err != nil:
 		t.Fatalf("isolated child: %v\n%s", err, out)
 	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("isolated child: %s", out)
+		need.That(t, "what the isolated child lacks", func() error { return fmt.Errorf("%s", out) })
 	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
 		t.Fatalf("isolated child did not run the test:\n%s", out)
 	}

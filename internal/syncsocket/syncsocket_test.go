@@ -258,7 +258,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(uint32(1<<31), []byte(nil))
 	f.Fuzz(func(t *testing.T, length uint32, data []byte) {
 		if length > 1<<20 && length <= maxLength || len(data) > 1<<16 {
-			t.Skip("only slow")
+			return // only slow
 		}
 		host, inner := pair(t)
 		if err := host.write(append(binary.NativeEndian.AppendUint32(nil, length), data...)); err != nil {

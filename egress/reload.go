@@ -1,0 +1,71 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"eggrun/internal/syncsocket"
+	"eggrun/policy"
+)
+
+// replace puts another policy in the place of that of a namespace.
+func replace(e *entry, r *record, p *policy.Policy) error {
+	if !slices.Equal(sorted(r.Policy.LocalPorts), sorted(p.LocalPorts)) || r.Policy.Transparent != p.Transparent {
+		return errors.New("policy: local-ports and transparent can't change while the network namespace is in use; stop its containers first")
+	}
+	if err := ask(e.dir, kindReload, p, nil); err != nil {
+		return err
+	}
+	r.Policy, r.Asked = p, true
+	return e.save(r)
+}
+
+// Reload puts another policy in the place of that of the namespace with an entry,
+// at once for whatever is decided from then on.
+func Reload(entry string, p *policy.Policy) error {
+	e, err := lockExisting(entry)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	r, err := e.load()
+	if err != nil {
+		return err
+	}
+	if r == nil || !r.Sidecar.Alive() {
+		return fmt.Errorf("egress proxy: %w", errControl)
+	}
+	if fixed(r.Policy) != fixed(p) {
+		return errors.New("policy: peers, inbound, deny, deny-write, sockets and allow-fds don't change in a container that exists; create it anew")
+	}
+	return replace(e, r, p)
+}
+
+// fixed is what of a policy was put into the namespace, or into the container,
+// when that was created.
+func fixed(p *policy.Policy) string {
+	return fmt.Sprint(p.Peers, p.Inbound, p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
+}
+
+// errControl says that a sidecar doesn't answer.
+var errControl = errors.New("the sidecar has ended")
+
+// ask sends a request to the sidecar whose entry is given, with files, and
+// decodes the answer into answer, which may be nil.
+func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
+	conn, err := dialControl(entry)
+	if err != nil {
+		return fmt.Errorf("egress proxy: %w: %w", errControl, err)
+	}
+	defer conn.Close()
+	if err := setPatience(conn); err != nil {
+		return err
+	}
+	sendErr := conn.Send(kind, body, files...)
+	if _, err := conn.Expect(kindDone, answer); err != nil {
+		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
+	}
+	return nil
+}
