@@ -174,3 +174,24 @@ func Metrics(entry string) (text string, err error) {
 	err = ask(entry, kindMetrics, nil, &text)
 	return text, err
 }
+
+// errControl says that a sidecar doesn't answer.
+var errControl = errors.New("the sidecar has ended")
+
+// ask sends a request to the sidecar whose entry is given, with files, and
+// decodes the answer into answer, which may be nil.
+func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
+	conn, err := dialControl(entry)
+	if err != nil {
+		return fmt.Errorf("egress proxy: %w: %w", errControl, err)
+	}
+	defer conn.Close()
+	if err := setPatience(conn); err != nil {
+		return err
+	}
+	sendErr := conn.Send(kind, body, files...)
+	if _, err := conn.Expect(kindDone, answer); err != nil {
+		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
+	}
+	return nil
+}

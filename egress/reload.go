@@ -3,10 +3,8 @@ package egress
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
-	"eggrun/internal/syncsocket"
 	"eggrun/policy"
 )
 
@@ -47,25 +45,4 @@ func Reload(entry string, p *policy.Policy) error {
 // when that was created.
 func fixed(p *policy.Policy) string {
 	return fmt.Sprint(p.Peers, p.Inbound, p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
-}
-
-// errControl says that a sidecar doesn't answer.
-var errControl = errors.New("the sidecar has ended")
-
-// ask sends a request to the sidecar whose entry is given, with files, and
-// decodes the answer into answer, which may be nil.
-func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File) error {
-	conn, err := dialControl(entry)
-	if err != nil {
-		return fmt.Errorf("egress proxy: %w: %w", errControl, err)
-	}
-	defer conn.Close()
-	if err := setPatience(conn); err != nil {
-		return err
-	}
-	sendErr := conn.Send(kind, body, files...)
-	if _, err := conn.Expect(kindDone, answer); err != nil {
-		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
-	}
-	return nil
 }

@@ -88,15 +88,15 @@ func TestDenyLink(t *testing.T) {
 func TestDenyInHole(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		tr := newTree(t, c)
-		env := tr.write("home/work/app/.env", "secret")
-		work := tr.path("home/work")
+		env := tr.write("home/project/app/.env", "secret")
+		work := tr.path("home/project")
 		l := sh(c, "cat "+env+" && touch "+work+"/app/made")
 		options := []string{"--home", tr.home, "--writable", work}
 
 		l.with(options...).mustPrint(t, "secret")
-		tr.check(os.Remove(tr.path("home/work/app/made")))
+		tr.check(os.Remove(tr.path("home/project/app/made")))
 		l.with(append(options, "--deny", env)...).mustPrint(t, "")
-		if !tr.exists("home/work/app/made") {
+		if !tr.exists("home/project/app/made") {
 			t.Error("the hole is not writable")
 		}
 		l = sh(c, "ls -A "+work+"/app")
