@@ -1,0 +1,41 @@
+package container
+
+import (
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/systemd"
+)
+
+// legacyScope is a scope of systemd with cgroup v1. In the hierarchy of devices
+// systemd moves processes about as units get device rules, or lose them: the first
+// one of a slice takes all that is below the slice out of its cgroups there. So
+// the container's processes are looked for in the hierarchy of systemd itself.
+type legacyScope struct{ cgroups.Manager }
+
+// systemdHierarchy is the name of that hierarchy.
+const systemdHierarchy = "name=systemd"
+
+func (s legacyScope) GetPids() ([]int, error) { return cgroups.GetPids(s.Path(systemdHierarchy)) }
+
+func (s legacyScope) GetAllPids() ([]int, error) { return cgroups.GetAllPids(s.Path(systemdHierarchy)) }
+
+func (s legacyScope) Exists() bool { return cgroups.PathExists(s.Path(systemdHierarchy)) }
+
+// isLegacyScope tells whether config is for one, which leaves out hosts where the
+// hierarchy of systemd is that of v2.
+func isLegacyScope(m cgroups.Manager, config *cgroups.Cgroup) bool {
+	return config.Systemd && m.Path(systemdHierarchy) != ""
+}
+
+// setDevicePolicy has systemd know of the device rules when it starts the scope.
+// Told later, it would take init out of the cgroup that they are for, and they
+// would bind nobody. The rules of this moment may be fewer than those of
+// [joinCgroup]: how they are written depends on systemd's version, which is not
+// asked for.
+func setDevicePolicy(config *cgroups.Cgroup) (err error) {
+	if !config.Systemd || cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	const version = 240 // older ones leave out what they do not know
+	config.SystemdProps, err = systemd.GenerateDeviceProps(config.Resources, version)
+	return err
+}
