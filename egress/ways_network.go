@@ -39,8 +39,16 @@ func isHostNetwork(plan *spec.Plan) (bool, error) {
 			return false
 		}
 		pid, err := os.Stat(dir + "/ns/pid")
-		return err == nil && os.SameFile(pid, ownPID) && allThreadsIn(dir, want)
+		return err == nil && os.SameFile(pid, ownPID) && allThreadsIn(dir, want) && !isForwarder(dir)
 	})
+}
+
+// isForwarder tells whether a process is podman's rootlessport, which a normal
+// user's podman starts in a container's namespace before the container: there it
+// connects to the ports that are published, and serves nothing.
+func isForwarder(dir string) bool {
+	program, err := os.Readlink(dir + "/exe")
+	return err == nil && filepath.Base(program) == "rootlessport"
 }
 
 // allThreadsIn tells whether a whole process uses a network namespace. Engines set

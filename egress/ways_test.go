@@ -194,8 +194,14 @@ func TestWays(t *testing.T) {
 // holder is a process in namespaces of its own, as flags say.
 func holder(t *testing.T, flags uintptr) int {
 	t.Helper()
+	return holderBy(t, "sleep", flags)
+}
+
+// holderBy is holder with the program sleep at a path.
+func holderBy(t *testing.T, program string, flags uintptr) int {
+	t.Helper()
 	need.Root(t)
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.Command(program, "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -212,11 +218,25 @@ func holder(t *testing.T, flags uintptr) int {
 func TestHostNetwork(t *testing.T) {
 	t.Parallel()
 	inContainer, onHost := holder(t, unix.CLONE_NEWNET|unix.CLONE_NEWPID), holder(t, unix.CLONE_NEWNET)
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rootlessport := filepath.Join(t.TempDir(), "rootlessport")
+	if err := os.WriteFile(rootlessport, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	forwarder := holderBy(t, rootlessport, unix.CLONE_NEWNET)
 	for path, want := range map[string]bool{
 		"":                  false,
 		"/proc/self/ns/net": true,
 		fmt.Sprintf("/proc/%d/ns/net", inContainer): false,
 		fmt.Sprintf("/proc/%d/ns/net", onHost):      true,
+		fmt.Sprintf("/proc/%d/ns/net", forwarder):   false,
 	} {
 		got, err := isHostNetwork(&spec.Plan{Namespaces: []spec.Namespace{{Type: specs.NetworkNamespace, Path: path}}})
 		if err != nil || got != want {
