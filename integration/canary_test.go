@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -123,7 +124,10 @@ const (
 func newServer(t *testing.T) *server {
 	t.Helper()
 	certificate, authority := newCertificate(t, allowedName)
-	s := &server{caFile: filepath.Join(t.TempDir(), "ca.pem"), tls: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}}
+	// Not in t.TempDir, which users cannot walk through.
+	dir := makeDir(t, filepath.Join(suite.dir, "ca-"+rand.Text()))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &server{caFile: filepath.Join(dir, "ca.pem"), tls: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}}
 	writeFile(t, s.caFile, authority, 0o644)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "this is %s, asked for %s", allowedName, r.Host)

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +42,12 @@ var suite struct {
 	runtime runtimeUnderTest
 	control runtimeUnderTest // the system's runc, zero when there is none
 	reaper  *reaper
+}
+
+func init() {
+	// No test gets the first thread, which some would leave in another network
+	// namespace: that would be what /proc says of the whole suite.
+	runtime.LockOSThread()
 }
 
 func TestMain(m *testing.M) {

@@ -137,7 +137,8 @@ func TestPolicyFileMounted(t *testing.T) {
 
 	l := newLab(t, rt)
 	l.underPolicy(full, "true")
-	for _, source := range []string{"/etc", "/etc/eggrun", "/etc/eggrun/policy.toml", "/proc/1/root/etc", "/"} {
+	ownRoot := fmt.Sprintf("/proc/%d/root", os.Getpid())
+	for _, source := range []string{"/etc", "/etc/eggrun", "/etc/eggrun/policy.toml", ownRoot + "/etc", "/"} {
 		id := l.newID()
 		b := l.bundle(id, sh("true"), bind(source))
 		l.wantFail(l.call("create", "--bundle", b.dir, id),
@@ -161,7 +162,9 @@ func TestPolicyFileOfPlainUser(t *testing.T) {
 		id := l.newID()
 		b := l.plainBundle(id, append([]edit{sh(walled)}, edits...)...)
 		l.as = 0 // underPolicy sees to that
-		return l, l.invoke(invocation{args: []string{"run", "--bundle", b.dir, id}, env: []string{"HOME=" + home, "XDG_STATE_HOME=" + filepath.Join(l.dir, "state")}})
+		// He has no service manager.
+		globals := []string{"--cgroup-manager", "cgroupfs", "--root", l.root}
+		return l, l.invoke(invocation{globals: globals, args: []string{"run", "--bundle", b.dir, id}, env: []string{"HOME=" + home, "XDG_STATE_HOME=" + filepath.Join(l.dir, "state")}})
 	}
 	_, r := try("true", "/nowhere")
 	contains(t, "bound", r.stdout+r.stderr, "proxy:http")
