@@ -54,7 +54,7 @@ func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.
 		return nil, nil, fmt.Errorf("cgroup: %w", err)
 	}
 	if isLegacyScope(m, config) {
-		m = legacyScope{m}
+		m = legacyScope{m, true}
 	}
 	if plan.Subgroup != "" && config.Systemd {
 		if m, err = newSubgroup(m, config, plan.Subgroup, plan.DelegateCgroup); err != nil {
@@ -115,7 +115,7 @@ func openCgroup(s *state.State) (cgroups.Manager, error) {
 	}
 	m, err := manager.NewWithPaths(config, s.Cgroup.Paths)
 	if err == nil && isLegacyScope(m, config) {
-		m = legacyScope{m}
+		m = legacyScope{m, false}
 	}
 	if err == nil && s.Cgroup.Subgroup != "" {
 		m, err = newSubgroup(m, config, s.Cgroup.Subgroup, s.Cgroup.Delegate)

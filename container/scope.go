@@ -9,7 +9,11 @@ import (
 // systemd moves processes about as units get device rules, or lose them: the first
 // one of a slice takes all that is below the slice out of its cgroups there. So
 // the container's processes are looked for in the hierarchy of systemd itself.
-type legacyScope struct{ cgroups.Manager }
+type legacyScope struct {
+	cgroups.Manager
+	// isNew tells that the container's program does not run yet.
+	isNew bool
+}
 
 // systemdHierarchy is the name of that hierarchy.
 const systemdHierarchy = "name=systemd"
@@ -19,6 +23,21 @@ func (s legacyScope) GetPids() ([]int, error) { return cgroups.GetPids(s.Path(sy
 func (s legacyScope) GetAllPids() ([]int, error) { return cgroups.GetAllPids(s.Path(systemdHierarchy)) }
 
 func (s legacyScope) Exists() bool { return cgroups.PathExists(s.Path(systemdHierarchy)) }
+
+// Set does without what the library does for a program that runs, which it freezes
+// while systemd writes all device rules anew. Under load init may not be frozen in
+// time.
+func (s legacyScope) Set(r *cgroups.Resources) error {
+	if !s.isNew {
+		return s.Manager.Set(r)
+	}
+	others := *r
+	others.SkipDevices, others.SkipFreezeOnSet = true, true
+	if err := s.Manager.Set(&others); err != nil {
+		return err
+	}
+	return cgroups.DevicesSetV1(s.Path("devices"), r)
+}
 
 // isLegacyScope tells whether config is for one, which leaves out hosts where the
 // hierarchy of systemd is that of v2.
