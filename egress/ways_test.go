@@ -222,12 +222,9 @@ func TestHostNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Not written by this process, whose other children might hold it open.
 	rootlessport := filepath.Join(t.TempDir(), "rootlessport")
-	if err := os.WriteFile(rootlessport, program, 0o700); err != nil {
+	if err := exec.Command("cp", sleep, rootlessport).Run(); err != nil {
 		t.Fatal(err)
 	}
 	forwarder := holderBy(t, rootlessport, unix.CLONE_NEWNET)

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		childOrphan()
 	case "exec":
 		childExec()
+	case "headless":
+		childHeadless()
 	default:
 		// What this process was started with is nobody's here.
 		if err := CloseOnExecFrom(3); err != nil {
@@ -49,6 +51,20 @@ func TestMain(m *testing.M) {
 func childBlock() {
 	fd, _ := strconv.Atoi(os.Args[1])
 	_, _ = unix.Read(fd, make([]byte, 1))
+}
+
+// childHeadless ends its first thread only.
+func childHeadless() {
+	runtime.LockOSThread()
+	started := make(chan bool)
+	go func() {
+		close(started)
+		var b [1]byte
+		_, _ = unix.Read(0, b[:])
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}()
+	<-started
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
 // isolated runs the calling test once more, in a child process with new

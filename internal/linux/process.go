@@ -72,35 +72,50 @@ type Process struct {
 // FindProcess returns the process that has that pid now. The error wraps
 // ESRCH where there is none or only its zombie.
 func FindProcess(pid int) (Process, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return Process{}, os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
+	p, isZombie, err := readStat(pid)
+	if err == nil && isZombie {
+		err = noProcess(pid)
 	}
 	if err != nil {
 		return Process{}, err
+	}
+	return p, nil
+}
+
+func noProcess(pid int) error {
+	return os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
+}
+
+// readStat also tells whether the process's first thread has ended; others may
+// not have.
+func readStat(pid int) (p Process, isZombie bool, err error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return Process{}, false, noProcess(pid)
+	}
+	if err != nil {
+		return Process{}, false, err
 	}
 	// The name, in brackets, may hold spaces and brackets itself.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const state, start = 0, 19
 	if len(fields) <= start {
-		return Process{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
-	}
-	if s := fields[state][0]; s == 'Z' || s == 'X' {
-		return Process{}, os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
+		return Process{}, false, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
 	}
 	ticks, err := strconv.ParseUint(string(fields[start]), 10, 64)
 	if err != nil {
-		return Process{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
+		return Process{}, false, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
 	}
-	return Process{PID: pid, Start: ticks}, nil
+	s := fields[state][0]
+	return Process{PID: pid, Start: ticks}, s == 'Z' || s == 'X', nil
 }
 
 // Open returns a pidfd of exactly this process. The error wraps ESRCH where it
-// has ended, also where its pid belongs to another one by now.
+// has ended, also where its pid belongs to another one by now. One whose first
+// thread alone has ended is still there.
 func (p Process) Open() (*os.File, error) {
-	gone := os.NewSyscallError("find process "+strconv.Itoa(p.PID), unix.ESRCH)
 	if p.PID <= 0 {
-		return nil, gone
+		return nil, noProcess(p.PID)
 	}
 	pidfd, err := PidfdOpen(p.PID)
 	if err != nil {
@@ -108,9 +123,14 @@ func (p Process) Open() (*os.File, error) {
 	}
 	// Looked at after the open: what the pidfd names is what was looked at,
 	// or has ended since.
-	if found, err := FindProcess(p.PID); err != nil || found != p {
+	found, isZombie, err := readStat(p.PID)
+	isGone := err != nil || found != p
+	if !isGone && isZombie {
+		isGone, err = PidfdWait(pidfd, 0)
+	}
+	if isGone || err != nil {
 		pidfd.Close()
-		return nil, gone
+		return nil, noProcess(p.PID)
 	}
 	return pidfd, nil
 }

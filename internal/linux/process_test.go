@@ -169,6 +169,45 @@ func TestProcess(t *testing.T) {
 	wantErrno(t, PidfdSignal(pidfd, unix.SIGTERM), unix.ESRCH)
 }
 
+// TestProcessFirstThread opens a process whose first thread has ended: it is to be
+// killed and waited for like any other.
+func TestProcessFirstThread(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"=headless")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := FindProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the first thread", func() bool {
+		_, err := FindProcess(p.PID)
+		return errors.Is(err, unix.ESRCH)
+	})
+	pidfd, err := p.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	ended, err := PidfdWait(pidfd, 0)
+	wantEqual(t, "ended, error", fmt.Sprint(ended, err), "false <nil>")
+	if err := PidfdSignal(pidfd, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended, err = PidfdWait(pidfd, int(patience.Milliseconds()))
+	wantEqual(t, "ended after SIGKILL, error", fmt.Sprint(ended, err), "true <nil>")
+	_, err = p.Open()
+	wantErrno(t, err, unix.ESRCH)
+	_ = cmd.Wait()
+}
+
 // TestFindProcessName reads past a name that looks like the fields behind it.
 func TestFindProcessName(t *testing.T) {
 	t.Parallel()
