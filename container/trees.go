@@ -80,12 +80,18 @@ func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
 		mounts = mounts[:last+1]
 	}
 	trees = make([]*os.File, len(mounts))
-	err = s.amongMounts(func() error { return s.cloneThere(mounts, trees) })
-	if err == nil {
-		err = cloneRest(mounts, trees)
-	}
-	if err != nil {
-		return trees, err
+	// In turn, for the order in which they are made shows.
+	for next := 0; next < len(mounts); next++ {
+		err = s.amongMounts(func() (err error) {
+			next, err = s.cloneThere(mounts, trees, next)
+			return err
+		})
+		if err == nil && next < len(mounts) {
+			trees[next], err = cloneSource(&mounts[next])
+		}
+		if err != nil {
+			return trees, err
+		}
 	}
 	mapper := idMapper{initPID: s.init.PID}
 	defer mapper.close()
@@ -104,39 +110,34 @@ func (s *sources) clone(mounts []spec.Mount) (trees []*os.File, err error) {
 	return trees, nil
 }
 
-// cloneThere fills in trees in init's mount namespace, but not those that only
-// the caller's has: mounts that are to be shared with the host, which the one of
-// a user namespace can't, and, both EINVAL, what a link of /proc leads to and a
-// mount without those below it, which a user namespace may not uncover.
-func (s *sources) cloneThere(mounts []spec.Mount, trees []*os.File) error {
-	for i := range mounts {
-		m := &mounts[i]
+// cloneThere fills in trees from next on in init's mount namespace, and returns
+// the index of the first one that only the caller's has: a mount that is to be
+// shared with the host, which the one of a user namespace can't, or, both EINVAL,
+// what a link of /proc leads to and a mount without those below it, which a user
+// namespace may not uncover.
+func (s *sources) cloneThere(mounts []spec.Mount, trees []*os.File, next int) (_ int, err error) {
+	for ; next < len(mounts); next++ {
+		m := &mounts[next]
 		if m.Propagation&unix.MS_SHARED != 0 && !s.ownUser {
-			continue
+			break
 		}
-		tree, err := linux.CloneTree(m.Source, m.Recursive)
+		trees[next], err = cloneSource(m)
 		if errors.Is(err, unix.EINVAL) && (!s.ownUser || !m.Recursive) {
-			continue
+			break
 		}
 		if err != nil {
-			return sourceError(m, err)
+			return next, err
 		}
-		trees[i] = tree
 	}
-	return nil
+	return next, nil
 }
 
-// cloneRest fills in the trees that are missing.
-func cloneRest(mounts []spec.Mount, trees []*os.File) (err error) {
-	for i := range mounts {
-		if trees[i] != nil {
-			continue
-		}
-		if trees[i], err = linux.CloneTree(mounts[i].Source, mounts[i].Recursive); err != nil {
-			return sourceError(&mounts[i], err)
-		}
+func cloneSource(m *spec.Mount) (*os.File, error) {
+	tree, err := linux.CloneTree(m.Source, m.Recursive)
+	if err != nil {
+		return nil, sourceError(m, err)
 	}
-	return nil
+	return tree, nil
 }
 
 func sourceError(m *spec.Mount, err error) error {

@@ -11,18 +11,19 @@ import (
 )
 
 // TestMountOrder needs mountinfo to have the mounts in the order of config.json.
-// Since Linux 6.8 it goes by when they were made, not by when they were attached.
+// Since Linux 6.8 it goes by when they were made, not by when they were attached,
+// and those that are shared are made elsewhere.
 func TestMountOrder(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
-		bind := func(target string) specs.Mount {
-			return specs.Mount{Destination: target, Type: "bind", Source: makeDir(t, filepath.Join(l.dir, "volume")), Options: []string{"bind"}}
+		bind := func(target string, options ...string) specs.Mount {
+			return specs.Mount{Destination: target, Type: "bind", Source: makeDir(t, filepath.Join(l.dir, "volume")), Options: append(options, "bind")}
 		}
 		tmpfs := func(target string) specs.Mount {
 			return specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs"}
 		}
 		got := l.output(`sed -n 's|.* \(/mnt/[a-z]*\) .*|\1|p' /proc/self/mountinfo`,
-			addMounts(bind("/mnt/z"), tmpfs("/mnt/y"), bind("/mnt/x"), bind("/mnt/b"), tmpfs("/mnt/a"), tmpfs("/mnt/w"), bind("/mnt/c")))
+			addMounts(bind("/mnt/z"), tmpfs("/mnt/y"), bind("/mnt/x", "shared"), bind("/mnt/b"), tmpfs("/mnt/a"), tmpfs("/mnt/w"), bind("/mnt/c")))
 		equal(t, "mount points", got, "/mnt/z\n/mnt/y\n/mnt/x\n/mnt/b\n/mnt/a\n/mnt/w\n/mnt/c")
 	})
 }
