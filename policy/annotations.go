@@ -57,6 +57,10 @@ func parseAnnotations(annotations map[string]string) (*request, error) {
 		}
 		from := fmt.Sprintf("annotation %s", quoted(name))
 		value := annotations[name]
+		name, err := withoutContainer(annotations, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", from, err)
+		}
 		short := strings.TrimPrefix(name, keyPrefix)
 		k, ok := keyNamed(short)
 		switch {
@@ -79,6 +83,29 @@ func parseAnnotations(annotations map[string]string) (*request, error) {
 		r.section[short] = s
 	}
 	return r, nil
+}
+
+// maxKubeValue is where podman generate kube cuts off the value of an annotation.
+const maxKubeValue = 63
+
+// withoutContainer returns the key in a name KEY/CONTAINER, which podman generate
+// kube makes of one container's key. podman kube play gives those of a whole pod
+// to each of its containers, and tells none which it is: so they must agree. What
+// may have been cut off could be another, shorter name.
+func withoutContainer(annotations map[string]string, name string) (string, error) {
+	key, _, ok := strings.Cut(name, "/")
+	if !ok {
+		return name, nil
+	}
+	if len(annotations[name]) >= maxKubeValue {
+		return "", fmt.Errorf("podman generate kube cuts values off after %d bytes; write %s, with the whole value", maxKubeValue, key)
+	}
+	for other, value := range annotations {
+		if otherKey, _, _ := strings.Cut(other, "/"); otherKey == key && value != annotations[name] {
+			return "", fmt.Errorf("the pod's containers have different values, and none is told which is its own; write %s", key)
+		}
+	}
+	return key, nil
 }
 
 func isSeparator(r rune) bool { return r == ',' || unicode.IsSpace(r) }

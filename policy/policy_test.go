@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"eggrun/sandbox"
@@ -98,6 +99,11 @@ func TestResolveRefuses(t *testing.T) {
 		{"transparent", map[string]string{"eggrun.transparent": "auto"}, `annotation "eggrun.transparent": value "auto"; want on, off`},
 		{"profile", map[string]string{"eggrun.profile": "ci"}, `profile "ci": no policy.toml has one; see eggrun(8)`},
 		{"profile empty", map[string]string{"eggrun.profile": " "}, `annotation "eggrun.profile": empty; name a profile of policy.toml`},
+		{"unknown key of a container", map[string]string{"eggrun.domain/web": "good.test"}, `annotation "eggrun.domain/web": ` + unknownKey},
+		{"containers that differ", map[string]string{"eggrun.domains/a": "good.test", "eggrun.domains/b": ""}, `annotation "eggrun.domains/a": ` + unlikeOthers},
+		{"a container unlike the pod", map[string]string{"eggrun.domains/a": "good.test", KeyDomains: "*"}, `annotation "eggrun.domains/a": ` + unlikeOthers},
+		{"a container's value, cut off", map[string]string{"eggrun.domains/a": strings.Repeat("a.test ", 8) + "b.examp"}, `annotation "eggrun.domains/a": ` +
+			"podman generate kube cuts values off after 63 bytes; write eggrun.domains, with the whole value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +125,27 @@ func TestResolveRefuses(t *testing.T) {
 const unknownKey = "unknown key; those that are known are eggrun.network, eggrun.domains, eggrun.local-ports, eggrun.peers, eggrun.inbound, " +
 	"eggrun.deny, eggrun.deny-write, eggrun.allow-sockets, eggrun.allow-fds, eggrun.sni, eggrun.mode, eggrun.proxy-env, " +
 	"eggrun.transparent, eggrun.on-proxy-exit, eggrun.profile"
+
+const unlikeOthers = "the pod's containers have different values, and none is told which is its own; write eggrun.domains"
+
+// TestResolveContainerKeys has a pod's annotations as podman generate kube writes
+// them.
+func TestResolveContainerKeys(t *testing.T) {
+	t.Parallel()
+	want, err := Resolve(Request{Annotations: map[string]string{KeyDomains: "good.test", "eggrun.sni": "off"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, annotations := range []map[string]string{
+		{"eggrun.domains/web": "good.test", "eggrun.sni/web": "off"},
+		{"eggrun.domains/a": "good.test", "eggrun.domains/b": "good.test", "eggrun.sni": "off"},
+	} {
+		got, err := Resolve(Request{Annotations: annotations})
+		if err != nil || !slices.Equal(got.Domains, want.Domains) || got.SNI != want.SNI {
+			t.Errorf("Resolve(%v) = %v, %v, want %v", annotations, got, err, want)
+		}
+	}
+}
 
 func TestResolveAnnotations(t *testing.T) {
 	t.Parallel()
