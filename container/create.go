@@ -200,6 +200,8 @@ func (c *creation) decide() error {
 		}
 		around := surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)
 		around.Where = c.where()
+		// Podman's, for --sdnotify=container; conmon listens there.
+		around.NotifyDir = filepath.Join(c.options.Bundle, "notify")
 		if err := egress.Confine(c.plan, c.policy, around); err != nil {
 			return err
 		}

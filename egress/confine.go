@@ -18,6 +18,9 @@ type Surroundings struct {
 	// DevicesOpen is set where no cgroup keeps the program from a device that it
 	// has made a node of.
 	DevicesOpen bool
+	// NotifyDir is a directory that an engine mounts with a socket, notify.sock, on
+	// which it hears how the program is, and nothing that could do harm.
+	NotifyDir string
 	// Where is where the caller's sidecars and containers have their files.
 	Where Where
 }
@@ -40,7 +43,7 @@ func Confine(plan *spec.Plan, pol *policy.Policy, around Surroundings) error {
 	if err := checkPIDNamespace(&g, plan); err != nil {
 		return err
 	}
-	if err := checkMounts(&g, plan, pol, around.Where); err != nil {
+	if err := checkMounts(&g, plan, pol, around); err != nil {
 		return err
 	}
 	if err := checkDescriptors(&g, around.FDs, networkOf(plan), pol.AllowFDs); err != nil {

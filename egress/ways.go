@@ -23,8 +23,8 @@ var types = []string{"proc", "sysfs", "tmpfs", "ramfs", "hugetlbfs", "devpts", "
 // checkMounts refuses mounts of the host that lead to its processes: their
 // sockets, their /proc and their terminals, and devices. Where the policy says
 // so a socket is left out instead.
-func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy, where Where) error {
-	w := &wayFinder{allowed: pol.AllowSockets, own: where.dirs(), devices: readDeviceNames()}
+func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy, around Surroundings) error {
+	w := &wayFinder{allowed: pol.AllowSockets, notifyDir: around.NotifyDir, own: around.Where.dirs(), devices: readDeviceNames()}
 	// A root file system is not searched: sockets that a layer of an image
 	// holds have nobody who listens.
 	if root, err := os.Stat(plan.Rootfs); err == nil && w.servicePlace(root) != "" {
@@ -76,7 +76,7 @@ func CheckMounts(plan *spec.Plan, pol *policy.Policy, where Where) error {
 			}
 		}
 	}
-	if err := checkMounts(&g, plan, pol, where); err != nil {
+	if err := checkMounts(&g, plan, pol, Surroundings{Where: where}); err != nil {
 		return err
 	}
 	return g.err()
@@ -84,9 +84,10 @@ func CheckMounts(plan *spec.Plan, pol *policy.Policy, where Where) error {
 
 // wayFinder looks for ways to the host's processes.
 type wayFinder struct {
-	allowed []string // sockets, or directories of such, that may be there
-	own     []string // eggrun's own directories
-	devices *deviceNames
+	allowed   []string // sockets, or directories of such, that may be there
+	notifyDir string   // the engine's, see [Surroundings]
+	own       []string // eggrun's own directories
+	devices   *deviceNames
 }
 
 // way is one that was found.
@@ -264,12 +265,13 @@ func (w *wayFinder) search(source, at string) *way {
 	// With the slash the link that a descriptor is in /proc is followed.
 	_ = filepath.WalkDir(at+"/", func(path string, entry fs.DirEntry, err error) error {
 		entries++
+		isNotify := source == w.notifyDir && path == at+"/notify.sock"
 		switch {
 		case err != nil:
 			// What the caller cannot read he cannot share for reading either;
 			// what has gone meanwhile is no socket.
 			return fs.SkipDir
-		case entry.Type()&fs.ModeSocket != 0 && !w.isAllowed(path):
+		case entry.Type()&fs.ModeSocket != 0 && !isNotify && !w.isAllowed(path):
 			found = &way{what: fmt.Sprintf("the socket %q is in it", filepath.Join(source, strings.TrimPrefix(path, at))), fix: fixSocket}
 			return fs.SkipAll
 		case entries > maxEntries:

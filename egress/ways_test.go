@@ -119,6 +119,44 @@ func TestAllowSockets(t *testing.T) {
 	}
 }
 
+// TestNotifyDir has conmon's socket pass, and nothing else by its name.
+func TestNotifyDir(t *testing.T) {
+	t.Parallel()
+	bundle := t.TempDir()
+	dir := filepath.Join(bundle, "notify")
+	for name, tt := range map[string]struct {
+		listen, source, notify string
+		want                   bool
+	}{
+		"podman's":          {"notify/notify.sock", dir, dir, true},
+		"none is known":     {"notify/notify.sock", dir, "", false},
+		"of another bundle": {"notify/notify.sock", dir, dir + "2", false},
+		"beside it":         {"notify/other.sock", dir, dir, false},
+		"below it":          {"notify/notify.sock/notify.sock", dir, dir, false},
+		"itself":            {"notify/notify.sock", dir + "/notify.sock", dir, false},
+		"the bundle":        {"notify/notify.sock", bundle, dir, false},
+	} {
+		socket := filepath.Join(bundle, tt.listen)
+		if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := &spec.Plan{Namespaces: ownNamespaces, Rootfs: t.TempDir()}
+		plan.SetMounts([]spec.Mount{{Mount: sandbox.Mount{Source: tt.source, Target: "/run/notify"}}})
+		err = Confine(plan, &policy.Policy{}, Surroundings{NotifyDir: tt.notify})
+		if (err == nil) != tt.want {
+			t.Errorf("%s: %v, want allowed %v", name, err, tt.want)
+		}
+		_ = listener.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestMaskSockets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
