@@ -168,14 +168,18 @@ type serviceManager struct {
 	messages chan string
 }
 
-func (l *lab) serviceManager() *serviceManager {
-	l.t.Helper()
-	path := filepath.Join(l.dir, "manager")
+// newServiceManager listens in a directory, for every user.
+func newServiceManager(t *testing.T, dir string) *serviceManager {
+	t.Helper()
+	path := filepath.Join(dir, "manager")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		l.t.Fatal(err)
+	if err == nil {
+		err = os.Chmod(path, 0o666)
 	}
-	l.t.Cleanup(func() { _ = conn.Close(); _ = os.Remove(path) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(); _ = os.Remove(path) })
 	m := &serviceManager{env: "NOTIFY_SOCKET=" + path, messages: make(chan string, 10)}
 	go func() {
 		defer close(m.messages)
@@ -225,7 +229,7 @@ func TestFieldNotifySocket(t *testing.T) {
 READY=1" STATUS=late; exec sleep 1000`
 	t.Run("start", func(t *testing.T) {
 		l := newLab(t, rt)
-		m := l.serviceManager()
+		m := newServiceManager(t, l.dir)
 		c := l.createWith(invocation{env: []string{m.env}}, sh(script), mount, asUser(1000, 1000), quiet)
 		l.wantSilent(l.invoke(invocation{args: []string{"start", c.id}, env: []string{m.env}}))
 		equal(t, "message", m.next(t), fmt.Sprintf("MAINPID=%d\nREADY=1", c.pid))
@@ -240,7 +244,7 @@ READY=1" STATUS=late; exec sleep 1000`
 	})
 	t.Run("program that ends", func(t *testing.T) {
 		l := newLab(t, rt)
-		m := l.serviceManager()
+		m := newServiceManager(t, l.dir)
 		c := l.createWith(invocation{env: []string{m.env}}, sh("exit 3"))
 		l.wantSilent(l.invoke(invocation{args: []string{"start", c.id}, env: []string{m.env}}))
 		equal(t, "exit status", c.wait(), 3)
@@ -248,7 +252,7 @@ READY=1" STATUS=late; exec sleep 1000`
 	})
 	t.Run("no manager at start", func(t *testing.T) {
 		l := newLab(t, rt)
-		m := l.serviceManager()
+		m := newServiceManager(t, l.dir)
 		c := l.createWith(invocation{env: []string{m.env}}, sh("exit 3"))
 		c.start()
 		equal(t, "exit status", c.wait(), 3)
@@ -256,7 +260,7 @@ READY=1" STATUS=late; exec sleep 1000`
 	})
 	t.Run("foreground", func(t *testing.T) {
 		l := newLab(t, rt)
-		m := l.serviceManager()
+		m := newServiceManager(t, l.dir)
 		read, write, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

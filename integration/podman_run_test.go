@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -189,21 +190,34 @@ func podmanKill(t *testing.T, p *podman) {
 
 // podmanKilledConmon: after this podman calls kill but never delete.
 func podmanKilledConmon(t *testing.T, p *podman) {
-	id := p.detach(image, "sh", "-c", "echo up; exec sleep 1000")
-	p.wantLog(id, "up")
-	for _, process := range processes() {
-		if filepath.Base(process.exe) == "conmon" && strings.Contains(process.cmdline, id) {
-			if err := unix.Kill(process.pid, unix.SIGKILL); err != nil {
-				t.Fatal(err)
+	for _, options := range [][]string{nil, p.walled()} {
+		id := p.detach(append(options, image, "sh", "-c", "echo up; exec sleep 1000")...)
+		p.wantLog(id, "up")
+		initPID, err := strconv.Atoi(p.ok("inspect", "--format", "{{.State.Pid}}", id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sidecars := sidecarsOf(initPID)
+		for _, process := range processes() {
+			if filepath.Base(process.exe) == "conmon" && strings.Contains(process.cmdline, id) {
+				if err := unix.Kill(process.pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
+		// podman 5 first reports that it does not know how the container ended.
+		r := p.call("rm", "-f", "-t", "0", id)
+		if r.code != 0 && strings.Contains(r.stderr, "conmon exited prematurely") {
+			r = p.call("rm", "-f", "-t", "0", "--ignore", id)
+		}
+		equal(t, "exit status of rm -f ("+r.stderr+")", r.code, 0)
+		if options != nil && len(sidecars) != 1 {
+			t.Errorf("sidecars: %v, want one", sidecars)
+		}
+		for _, sidecar := range sidecars {
+			wantEnd(t, sidecar)
+		}
+		l := &lab{t: t} // podman leaves the state dir to whoever comes
+		l.helper(p.rt.path, "delete", "--force", id)
 	}
-	// podman 5 first reports that it does not know how the container ended.
-	r := p.call("rm", "-f", "-t", "0", id)
-	if r.code != 0 && strings.Contains(r.stderr, "conmon exited prematurely") {
-		r = p.call("rm", "-f", "-t", "0", "--ignore", id)
-	}
-	equal(t, "exit status of rm -f ("+r.stderr+")", r.code, 0)
-	l := &lab{t: t} // podman leaves the state dir to whoever comes
-	l.helper(p.rt.path, "delete", "--force", id)
 }

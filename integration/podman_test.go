@@ -49,7 +49,7 @@ type podmanCase struct {
 
 func podmanCases() []podmanCase {
 	var all []podmanCase
-	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases(), podmanWallCases(), podmanLockedCases()} {
+	for _, some := range [][]podmanCase{podmanRunCases(), podmanLifeCases(), podmanIsolationCases(), podmanLimitCases(), podmanCgroupCases(), podmanNetworkCases(), podmanBuildCases(), podmanExecCases(), podmanWallCases(), podmanLockedCases(), podmanKubeCases(), podmanRestartCases(), podmanServiceCases()} {
 		all = append(all, some...)
 	}
 	return all
@@ -95,7 +95,7 @@ runtime_supports_json = [`+names+`]
 [engine.runtimes]
 `+runtimes+`
 [containers]
-default_ulimits = ["nofile=1024:20000", "nproc=4096:4096"]
+default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
 `+pidsDefault()+`
 [network]
 network_backend = "netavark"
@@ -166,7 +166,7 @@ func (p *podman) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command("podman", append(global, args...)...)
 	cmd.Dir = p.dir // where conmon puts a file when memory runs out
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "TMPDIR=" + p.dir, "CONTAINERS_CONF=" + p.store.config, "TERM=xterm"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "TMPDIR=" + p.dir, "CONTAINERS_CONF=" + p.store.config, "TERM=xterm", "DISABLE_HC_SYSTEMD=true"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if p.store.user != nil {
 		p.store.user.become(cmd)
@@ -268,12 +268,18 @@ func (p *podman) close() {
 		if r := p.call("rm", "-f", "-t", "0", "--ignore", id); r.code != 0 {
 			p.t.Errorf("podman rm -f %s: exit %d: %s", id, r.code, r.stderr)
 		}
-		var left []string
-		eventuallyOr(p.t, func() string { return fmt.Sprintf("end of container %s: left are %v", id, left) }, func() bool {
-			left = leftOfContainer(id)
-			return len(left) == 0
-		})
+		p.wantGone(id)
 	}
+}
+
+// wantGone waits until nothing is left of a container.
+func (p *podman) wantGone(id string) {
+	p.t.Helper()
+	var left []string
+	eventuallyOr(p.t, func() string { return fmt.Sprintf("end of container %s: left are %v", id, left) }, func() bool {
+		left = leftOfContainer(id)
+		return len(left) == 0
+	})
 }
 
 // leftOfContainer looks for an id in every place.

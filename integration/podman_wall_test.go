@@ -28,6 +28,22 @@ func (p *podman) walled(options ...string) []string {
 	return append([]string{"--annotation", "eggrun.domains=" + allowedName}, options...)
 }
 
+// wantWall has a container that has no network, and the options of
+// [server.withServer], try the server and another one. The control reaches neither.
+func (p *podman) wantWall(container string, s *server) {
+	p.t.Helper()
+	fetch := func(url string) string {
+		r := p.call("exec", container, "/probe", "fetch", url)
+		return r.stdout + r.stderr
+	}
+	if !p.rt.isEggrun() {
+		contains(p.t, "control: allowed name", fetch(s.url()), "error: Get")
+		return
+	}
+	contains(p.t, "allowed name", fetch(s.url()), "200 OK this is allowed.test")
+	contains(p.t, "another name", fetch("https://"+evilName+"/"), evilName+":443 not on the allowlist")
+}
+
 // podmanWallEveryday: what podman itself mounts and hands over is no way out.
 func podmanWallEveryday(t *testing.T, p *podman) {
 	dir := makeDir(t, filepath.Join(p.dir, "volume"))

@@ -28,7 +28,7 @@ func TestJoinDeadSidecar(t *testing.T) {
 	if err := unix.Kill(dead.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.wantEnd(dead)
+	wantEnd(l.t, dead)
 	other := l.runDetached(domains(allowedName), sleep) // prunes what is left of sidecars
 	l.wantSilent(l.call("delete", "--force", other.id))
 	r := l.run(sh("exit 0"), joins, domains("other.test"))

@@ -136,11 +136,14 @@ func TestWallIsOnlyForPolicies(t *testing.T) {
 	equal(t, "variables", l.output("env | grep -i proxy; grep ^Seccomp: /proc/self/status | cut -f2", addEnv("HTTPS_PROXY=http://engine.example:1")), "HTTPS_PROXY=http://engine.example:1\n0")
 }
 
-// sidecars returns the sidecars of a container: they hold a pidfd of its init.
-func (l *lab) sidecars(c *container) []process {
+// sidecars returns the sidecars of a container.
+func (l *lab) sidecars(c *container) []process { return sidecarsOf(c.pid) }
+
+// sidecarsOf returns those of a container's init: they hold a pidfd of it.
+func sidecarsOf(pid int) []process {
 	var found []process
 	for _, p := range processes() {
-		if isSidecar(p) && slices.Contains(watched(p), c.pid) {
+		if isSidecar(p) && slices.Contains(watched(p), pid) {
 			found = append(found, p)
 		}
 	}
@@ -214,13 +217,13 @@ func TestSidecar(t *testing.T) {
 	if rest, err := readAll(read); err != nil || rest != "" {
 		t.Errorf("pipe: %q (%v)", rest, err)
 	}
-	l.wantEnd(sidecar)
+	wantEnd(l.t, sidecar)
 	c.delete()
 }
 
-func (l *lab) wantEnd(sidecar process) {
-	l.t.Helper()
-	eventually(l.t, fmt.Sprintf("end of sidecar %d", sidecar.pid), func() bool {
+func wantEnd(t *testing.T, sidecar process) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("end of sidecar %d", sidecar.pid), func() bool {
 		for _, p := range processes() {
 			if p.pid == sidecar.pid {
 				return false
@@ -251,7 +254,7 @@ func TestSidecarEnds(t *testing.T) {
 			c := l.create(sh(script), domains(allowedName))
 			sidecar := l.oneSidecar(c)
 			end(l, c)
-			l.wantEnd(sidecar)
+			wantEnd(l.t, sidecar)
 		})
 	}
 }
@@ -265,7 +268,7 @@ func TestDeadSidecarMeansNoNetwork(t *testing.T) {
 	c := l.create(withProbe, sh("/probe connect 127.0.0.1:3128 "+target+" </dev/null; read line; /probe connect 127.0.0.1:3128 "+target), domains(s.domains()))
 	sidecar := l.oneSidecar(c)
 	c.delete()
-	l.wantEnd(sidecar)
+	wantEnd(l.t, sidecar)
 
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -279,7 +282,7 @@ func TestDeadSidecarMeansNoNetwork(t *testing.T) {
 	if err := unix.Kill(sidecar.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.wantEnd(sidecar)
+	wantEnd(l.t, sidecar)
 	if _, err := write.WriteString("go on\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,14 @@ func sendBytes(address string, all []string) {
 }
 
 func serve(address string) {
-	listener, err := net.Listen("tcp", address)
+	var listener net.Listener
+	var err error
+	if number, ok := strings.CutPrefix(address, "fd:"); ok {
+		fd, _ := strconv.Atoi(number)
+		listener, err = net.FileListener(os.NewFile(uintptr(fd), address))
+	} else {
+		listener, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		fail(err)
 	}

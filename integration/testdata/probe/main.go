@@ -3,7 +3,7 @@
 //	probe out IPV4 IPV6 PORT UNIXNAME NETNS   try every way out, one line a try
 //	probe fetch URL                           GET as a program that obeys the proxy variables
 //	probe connect PROXY TARGET                a bare CONNECT: status line and body
-//	probe serve ADDRESS                       listen, say so, answer each client with "inside"
+//	probe serve ADDRESS|fd:NUMBER             listen, or have been handed over who listens, say so, answer each client with "inside"
 //	probe steal PORT                          send by a UDP socket that another process has at PORT
 //	probe dial ADDRESS                        one connection, TCP or unix: "ok" or the error
 //	probe fd WAY FD ADDRESS                   get out by an inherited descriptor, see useFD
