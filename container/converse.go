@@ -234,17 +234,32 @@ func (c *creation) finish() error {
 	return writePIDFile(c.options.PIDFile, c.child.PID)
 }
 
-// writePIDFile writes the pid atomically: engines watch for the file.
+// writePIDFile writes the pid atomically: engines watch for the file. Its
+// directory may be one where others can make files: no link that lies in wait
+// there is written through.
 func writePIDFile(path string, pid int) error {
 	if path == "" {
 		return nil
 	}
 	aside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	if err := os.WriteFile(aside, []byte(strconv.Itoa(pid)), 0o644); err != nil {
+	err := os.Remove(aside) // what a create that was killed has left
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = writeNew(aside, strconv.Itoa(pid))
+	}
+	if err != nil {
 		return fmt.Errorf("pid file: %w", err)
 	}
 	if err := os.Rename(aside, path); err != nil {
 		return errors.Join(fmt.Errorf("pid file: %w", err), os.Remove(aside))
 	}
 	return nil
+}
+
+func writeNew(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }

@@ -71,3 +71,25 @@ func TestWritePIDFile(t *testing.T) {
 		t.Errorf("left behind: %v, error %v", entries, err)
 	}
 }
+
+// TestPIDFileLink has a link lie where the pid is first written, as others can
+// where the directory is /tmp.
+func TestPIDFileLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, theirs := filepath.Join(dir, "pid"), filepath.Join(dir, "theirs")
+	if err := os.WriteFile(theirs, []byte("kept"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(theirs, filepath.Join(dir, ".pid.new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePIDFile(path, 17); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{path: "17", theirs: "kept"} {
+		if text, err := os.ReadFile(file); err != nil || string(text) != want {
+			t.Errorf("%s: %q, error %v, want %q", file, text, err, want)
+		}
+	}
+}
