@@ -157,14 +157,13 @@ func Create(runtimeRoot, id string) (*Dir, error) {
 		}
 		return nil, err
 	}
-	d, err := open(path, id)
-	if err != nil {
-		return nil, err
-	}
-	err = d.lock()
+	d, err := Lock(runtimeRoot, id)
 	if errors.Is(err, ErrNotExist) {
 		// A delete --force of the same id came between.
 		return Create(runtimeRoot, id)
+	}
+	if err != nil {
+		_ = os.Remove(path)
 	}
 	return d, err
 }
@@ -182,10 +181,13 @@ func Open(runtimeRoot, id string) (*Dir, error) {
 // which goes with the process or with [Dir.Close].
 func Lock(runtimeRoot, id string) (*Dir, error) {
 	d, err := Open(runtimeRoot, id)
+	if err == nil {
+		err = d.lock()
+	}
 	if err != nil {
 		return nil, err
 	}
-	return d, d.lock()
+	return d, nil
 }
 
 func open(path, id string) (*Dir, error) {
@@ -214,7 +216,7 @@ func open(path, id string) (*Dir, error) {
 	return &Dir{path: path, id: id, f: f, root: root}, nil
 }
 
-// lock closes d on an error, so that callers can return its result.
+// lock closes d on an error.
 func (d *Dir) lock() error {
 	for {
 		err := unix.Flock(int(d.f.Fd()), unix.LOCK_EX)
@@ -269,25 +271,26 @@ func (d *Dir) Load() (*State, error) {
 
 // Save replaces the state: a reader sees the old one or the new one.
 func (d *Dir) Save(s *State) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	const aside = stateFile + ".new"
-	if err := d.root.WriteFile(aside, data, 0o600); err != nil {
-		return err
-	}
-	return d.root.Rename(aside, stateFile)
+	return d.replace(stateFile, s)
 }
 
 // SaveExec keeps what a further process of the container needs, apart from the
-// state, which is read more often.
+// state, which is read more often. It replaces it as Save does: exec reads it
+// without the lock.
 func (d *Dir) SaveExec(value any) error {
+	return d.replace(execFile, value)
+}
+
+func (d *Dir) replace(name string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return d.root.WriteFile(execFile, data, 0o600)
+	aside := name + ".new"
+	if err := d.root.WriteFile(aside, data, 0o600); err != nil {
+		return err
+	}
+	return d.root.Rename(aside, name)
 }
 
 // LoadExec reads into value what [Dir.SaveExec] kept.

@@ -212,13 +212,25 @@ func TestSaveLoad(t *testing.T) {
 // TestSaveIsAtomic reads while somebody writes.
 func TestSaveIsAtomic(t *testing.T) {
 	t.Parallel()
+	t.Run("state", func(t *testing.T) { testAtomic(t, (*Dir).Save, (*Dir).Load) })
+	t.Run("exec", func(t *testing.T) {
+		save := func(d *Dir, s *State) error { return d.SaveExec(s) }
+		testAtomic(t, save, func(d *Dir) (*State, error) {
+			s := new(State)
+			return s, d.LoadExec(s)
+		})
+	})
+}
+
+func testAtomic(t *testing.T, save func(*Dir, *State) error, load func(*Dir) (*State, error)) {
+	t.Helper()
 	root := t.TempDir()
 	d := create(t, root, "a")
 	states := []*State{
 		{ID: "a", Bundle: strings.Repeat("x", 100_000)},
 		{ID: "a", Bundle: "y"},
 	}
-	if err := d.Save(states[0]); err != nil {
+	if err := save(d, states[0]); err != nil {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
@@ -238,7 +250,7 @@ func TestSaveIsAtomic(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				s, err := reader.Load()
+				s, err := load(reader)
 				reader.Close()
 				if err != nil {
 					t.Error(err)
@@ -249,7 +261,7 @@ func TestSaveIsAtomic(t *testing.T) {
 		})
 	}
 	for n := range 100 {
-		if err := d.Save(states[n%2]); err != nil {
+		if err := save(d, states[n%2]); err != nil {
 			t.Error(err)
 			break
 		}
