@@ -214,7 +214,7 @@ func TestTranslateRefusesProcess(t *testing.T) {
 		}, `hooks.createContainer[0].path: must not be empty`},
 		{"hook timeout", func(c *specs.Spec) {
 			c.Hooks = &specs.Hooks{Poststart: []specs.Hook{{Path: "/bin/true", Timeout: pointer(0)}}}
-		}, `hooks.poststart[0].timeout 0: must be above 0`},
+		}, `hooks.poststart[0].timeout 0: must be from 1 to 9223372036 seconds`},
 		{"hook args", func(c *specs.Spec) {
 			c.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/bin/true", Args: []string{"\x00"}}}}
 		}, `hooks.startContainer[0].args[0] "\x00": must not contain a NUL byte`},

@@ -1,6 +1,11 @@
 package spec
 
-import "github.com/opencontainers/runtime-spec/specs-go"
+import (
+	"math"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
 
 func translateHooks(src *source, plan *Plan) error {
 	if src.Hooks == nil {
@@ -30,12 +35,15 @@ func translateHooks(src *source, plan *Plan) error {
 	return nil
 }
 
+// maxTimeout is what a time.Duration holds.
+const maxTimeout = int64(math.MaxInt64 / time.Second)
+
 func checkHook(field string, hook *specs.Hook) error {
 	if err := absolute(field+".path", hook.Path); err != nil {
 		return err
 	}
-	if hook.Timeout != nil && *hook.Timeout <= 0 {
-		return invalidValue(field+".timeout", *hook.Timeout, "must be above 0")
+	if hook.Timeout != nil && (*hook.Timeout <= 0 || int64(*hook.Timeout) > maxTimeout) {
+		return invalidValue(field+".timeout", *hook.Timeout, "must be from 1 to %d seconds", maxTimeout)
 	}
 	for i, arg := range hook.Args {
 		if err := noNUL(at(field+".args", i), arg); err != nil {

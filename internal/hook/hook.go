@@ -61,7 +61,7 @@ func runOne(h *specs.Hook, input []byte) error {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*h.Timeout)*time.Second)
 		defer cancel()
 	}
-	var stderr bytes.Buffer
+	stderr := tail{most: 4096}
 	cmd := exec.CommandContext(ctx, h.Path)
 	cmd.Args = h.Args
 	if len(cmd.Args) == 0 {
@@ -84,10 +84,22 @@ func runOne(h *specs.Hook, input []byte) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no end after %d s", *h.Timeout)
 	}
-	if line := lastLine(stderr.String()); line != "" {
+	if line := lastLine(string(stderr.kept)); line != "" {
 		return fmt.Errorf("%w: %s", err, line)
 	}
 	return err
+}
+
+// tail keeps the last bytes that were written to it.
+type tail struct {
+	most int
+	kept []byte
+}
+
+func (t *tail) Write(data []byte) (int, error) {
+	t.kept = append(t.kept, data...)
+	t.kept = t.kept[max(0, len(t.kept)-t.most):]
+	return len(data), nil
 }
 
 func lastLine(text string) string {

@@ -141,6 +141,22 @@ func TestFailure(t *testing.T) {
 	}
 }
 
+// TestLongStderr keeps only the end of what a hook says.
+func TestLongStderr(t *testing.T) {
+	t.Parallel()
+	err := Run("prestart", []specs.Hook{sh("head -c 3000000 /dev/zero | tr '\\0' x >&2; echo y >&2; exit 3")}, &specs.State{})
+	wantText(t, err, `prestart hook #0 "/bin/sh": exit status 3: `+strings.Repeat("x", 4094)+"y")
+	kept := tail{most: 4}
+	for _, text := range []string{"ab", "cde", "", "fghijk"} {
+		if n, err := kept.Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("%q: %d, error %v", text, n, err)
+		}
+	}
+	if string(kept.kept) != "hijk" {
+		t.Errorf("kept %q", kept.kept)
+	}
+}
+
 // TestRunAll needs a failed hook to keep no other from running.
 func TestRunAll(t *testing.T) {
 	t.Parallel()
