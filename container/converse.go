@@ -114,6 +114,7 @@ func (c *creation) join() error {
 	h, err := hierarchies(c.child.PID, c.plan)
 	if err == nil {
 		err = c.socket.Send(syncsocket.Joined, h, h.Trees...)
+		h.Close()
 	}
 	if err != nil {
 		c.socket.Shutdown()

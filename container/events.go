@@ -98,7 +98,8 @@ func (c *Container) Events(interval time.Duration, emit func(*Event) error) erro
 		if time.Now().Before(next) {
 			continue
 		}
-		next = next.Add(interval)
+		// Not those that were missed while the machine, or who reads this, slept.
+		next = time.Now().Add(interval)
 		event, err := c.stats(m)
 		if err != nil {
 			// The cgroup may have gone with the container.

@@ -55,6 +55,9 @@ func (s *sources) send(socket *syncsocket.Socket, mounts []spec.Mount, message *
 	if err := message.Decode(syncsocket.Trees, &first); err != nil {
 		return err
 	}
+	if first < 0 || first >= len(mounts) || !mounts[first].IsBind() {
+		return unexpected(message)
+	}
 	trees, err := s.clone(mounts[first:])
 	defer func() {
 		for _, f := range trees {

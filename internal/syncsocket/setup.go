@@ -87,6 +87,13 @@ type HierarchyV1 struct {
 	Links []string `json:"links,omitempty"`
 }
 
+// Close closes the trees.
+func (h *Hierarchies) Close() {
+	for _, tree := range h.Trees {
+		tree.Close()
+	}
+}
+
 // AddTree appends a detached copy of the mount at dir.
 func (h *Hierarchies) AddTree(dir string) error {
 	tree, err := linux.CloneTree(dir, false)
