@@ -186,34 +186,10 @@ func (c *creation) decide() error {
 		sealCgroups(c.plan)
 	}
 	dropProfile(c.plan, linux.HasAppArmor())
-	wantsTerminal := c.plan.Process != nil && c.plan.Process.Terminal
-	if wantsTerminal && c.plan.Process.Console == nil {
-		c.plan.Process.Console = c.options.ConsoleSize
-	}
-	if err := checkConsole(wantsTerminal, c.options.Console != nil, c.options.ConsoleOptional); err != nil {
+	if err := c.decideConsole(); err != nil {
 		return err
 	}
-	if c.policy != nil {
-		stateDir := filepath.Join(c.options.RuntimeRoot, c.options.ID)
-		if c.walled, err = egress.Prepare(c.plan, c.network, c.policy, stateDir); err != nil {
-			return err
-		}
-		around := surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)
-		around.Where = c.where()
-		// Podman's, for --sdnotify=container; conmon listens there.
-		around.NotifyDir = filepath.Join(c.options.Bundle, "notify")
-		if err := egress.Confine(c.plan, c.policy, around); err != nil {
-			return err
-		}
-		if err := checkNetDevices(c.plan.NetDevices); err != nil {
-			return err
-		}
-	}
-	checkOthers := checkSharing
-	if c.policy != nil {
-		checkOthers = checkRulers
-	}
-	if err := checkOthers(c.options.RuntimeRoot, c.plan); err != nil {
+	if err := c.decideWall(); err != nil {
 		return err
 	}
 	if c.filters, err = c.compileFilters(); err != nil {
@@ -228,6 +204,29 @@ func (c *creation) decide() error {
 	return checkFresh(c.cgroup)
 }
 
+// decideWall takes from the plan what leads around the wall, where there is to be
+// one, and looks whether other containers do.
+func (c *creation) decideWall() (err error) {
+	if c.policy == nil {
+		return checkSharing(c.options.RuntimeRoot, c.plan)
+	}
+	stateDir := filepath.Join(c.options.RuntimeRoot, c.options.ID)
+	if c.walled, err = egress.Prepare(c.plan, c.network, c.policy, stateDir); err != nil {
+		return err
+	}
+	around := surroundings(c.plan.Process, c.options.Preserve, c.options.CgroupManager)
+	around.Where = c.where()
+	// Podman's, for --sdnotify=container; conmon listens there.
+	around.NotifyDir = filepath.Join(c.options.Bundle, "notify")
+	if err := egress.Confine(c.plan, c.policy, around); err != nil {
+		return err
+	}
+	if err := checkNetDevices(c.plan.NetDevices); err != nil {
+		return err
+	}
+	return checkRulers(c.options.RuntimeRoot, c.plan)
+}
+
 // surroundings are for [egress.Confine]. Where the program has a terminal it gets
 // none of the caller's standard streams.
 func surroundings(process *spec.Process, preserve []int, cgroupManager string) egress.Surroundings {
@@ -236,6 +235,14 @@ func surroundings(process *spec.Process, preserve []int, cgroupManager string) e
 		fds = append([]int{0, 1, 2}, fds...)
 	}
 	return egress.Surroundings{FDs: fds, DevicesOpen: cgroupManager == ManagerDisabled}
+}
+
+func (c *creation) decideConsole() error {
+	wants := c.plan.Process != nil && c.plan.Process.Terminal
+	if wants && c.plan.Process.Console == nil {
+		c.plan.Process.Console = c.options.ConsoleSize
+	}
+	return checkConsole(wants, c.options.Console != nil, c.options.ConsoleOptional)
 }
 
 // checkConsole tells whether somebody takes the terminal that is wanted, and

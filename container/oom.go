@@ -106,7 +106,7 @@ func openOOMEventFD(dir string) (*os.File, error) {
 func readEventFD(file *os.File) (bool, error) {
 	var count [8]byte
 	_, err := unix.Read(int(file.Fd()), count[:])
-	if err == unix.EAGAIN { //nolint:errorlint // a bare errno
+	if err == unix.EAGAIN {
 		return false, nil
 	}
 	return err == nil, os.NewSyscallError("read eventfd", err)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeConsole, where a terminal is wanted, makes a pseudoterminal in the container's own devpts, binds it on
-// /dev/console, makes it the controlling terminal and standard streams, and
-// sends the master to create.
+// makeConsole makes a pseudoterminal, where one is wanted, in the container's own
+// devpts, binds it on /dev/console, makes it the controlling terminal and standard
+// streams, and sends the master to create.
 //
 // Master, slave and target are held by descriptor and verified: each of their
 // names is in the hands of the image (CVE-2025-52565, CVE-2026-88264).

@@ -28,64 +28,34 @@ func (s *setup) execute() error {
 	if p == nil {
 		return s.waitForEver()
 	}
-	env := listenEnv(p.Env, &s.container.request)
-	program, err := linux.PrepareExec(s.command, p.Args, env)
+	last, err := s.prepareLast()
 	if err != nil {
 		return err
 	}
-	closed, err := linux.PrepareExec(s.command, p.Args, replaceVariables(env, p.ClosedEnv))
-	if err != nil {
-		return err
-	}
-	ready, err := syncsocket.Encode(syncsocket.Ready, nil)
-	if err != nil {
-		return err
-	}
-	settled, joined, err := settling()
-	if err != nil {
-		return err
-	}
-	socket, fifo := int(s.container.socket.File().Fd()), -1
-	if !s.isExec() {
-		fifo = int(s.container.fifo.Fd())
-	}
-	filters, err := s.prepareFilters(socket)
-	if err != nil {
-		return err
-	}
-	firstOther := 3 + s.container.request.Preserve
-	if err := linux.CloseOnExecFrom(firstOther); err != nil {
-		return err
-	}
-	if err := s.closeHandles(firstOther, socket, fifo); err != nil {
-		return err
-	}
-	// The soft limit that Go raised for itself is not the program's.
-	linux.RestoreNOFILE()
-
 	if s.isExec() {
 		linux.HoldThread()
 		defer linux.ReleaseThread()
-		if err := s.joinCgroup(socket, settled, joined); err != nil {
+		if err := s.joinCgroup(last); err != nil {
 			return err
 		}
 	}
+	program := last.program
 	if err := setRlimits(p.Rlimits); err != nil {
 		return err
 	}
-	if err := filters.load(); err != nil {
+	if err := last.filters.load(); err != nil {
 		return err
 	}
 	if err := s.caps.Apply(0); err != nil {
 		return err
 	}
-	if errno := linux.RawWrite(socket, ready); errno != 0 {
+	if errno := linux.RawWrite(last.socket, last.ready); errno != 0 {
 		return os.NewSyscallError("report ready", errno)
 	}
 	if !s.isExec() {
-		_ = unix.Close(socket)
-		if waitForStart(fifo) != syncsocket.StartOpen {
-			program = closed
+		_ = unix.Close(last.socket)
+		if waitForStart(last.fifo) != syncsocket.StartOpen {
+			program = last.closed
 		}
 		if err := hook.Run("startContainer", s.startHooks(), s.hookState(specs.StateCreated)); err != nil {
 			return err
@@ -93,6 +63,64 @@ func (s *setup) execute() error {
 	}
 	errno := program.Run()
 	return fmt.Errorf("exec %s: %w", s.command, errno) // in the words of runc, which people search for
+}
+
+// last is all that is needed from the first rlimit on.
+type last struct {
+	program *linux.Exec
+	// closed is the program with the environment for a network namespace that no
+	// engine has opened.
+	closed *linux.Exec
+	// ready and settled are written, joined is read.
+	ready, settled, joined []byte
+	// socket and fifo are descriptors; fifo is -1 where nobody waits for start.
+	socket, fifo int
+	filters      *filters
+}
+
+func (s *setup) prepareLast() (*last, error) {
+	l := &last{socket: int(s.container.socket.File().Fd()), fifo: -1}
+	if !s.isExec() {
+		l.fifo = int(s.container.fifo.Fd())
+	}
+	var err error
+	if l.program, l.closed, err = s.preparePrograms(); err != nil {
+		return nil, err
+	}
+	for _, message := range []struct {
+		kind syncsocket.Kind
+		data *[]byte
+	}{{syncsocket.Ready, &l.ready}, {syncsocket.Settled, &l.settled}, {syncsocket.Joined, &l.joined}} {
+		if *message.data, err = syncsocket.Encode(message.kind, nil); err != nil {
+			return nil, err
+		}
+	}
+	if l.filters, err = s.prepareFilters(l.socket); err != nil {
+		return nil, err
+	}
+	firstOther := 3 + s.container.request.Preserve
+	if err := linux.CloseOnExecFrom(firstOther); err != nil {
+		return nil, err
+	}
+	if err := s.closeHandles(firstOther, l.socket, l.fifo); err != nil {
+		return nil, err
+	}
+	// The soft limit that Go raised for itself is not the program's.
+	linux.RestoreNOFILE()
+	return l, nil
+}
+
+// preparePrograms returns the same program twice where the network namespace has
+// no part in its environment.
+func (s *setup) preparePrograms() (program, closed *linux.Exec, err error) {
+	p := s.plan.Process
+	env := listenEnv(p.Env, &s.container.request)
+	program, err = linux.PrepareExec(s.command, p.Args, env)
+	if err != nil || len(p.ClosedEnv) == 0 {
+		return program, program, err
+	}
+	closed, err = linux.PrepareExec(s.command, p.Args, replaceVariables(env, p.ClosedEnv))
+	return program, closed, err
 }
 
 // replaceVariables returns env with the variables, in the place of others with
@@ -110,22 +138,14 @@ func replaceVariables(env, variables []string) []string {
 	return append(env, variables...)
 }
 
-// settling returns what init writes, and then reads, about its cgroup.
-func settling() (settled, joined []byte, err error) {
-	if settled, err = syncsocket.Encode(syncsocket.Settled, nil); err == nil {
-		joined, err = syncsocket.Encode(syncsocket.Joined, nil)
-	}
-	return settled, joined, err
-}
-
 // joinCgroup has the host put a further process of a container into its cgroup,
 // in which there may be room for the program and for nothing more: no thread of
 // Go's, none of its megabytes. What the cgroup bounds is set in it.
-func (s *setup) joinCgroup(socket int, settled, joined []byte) error {
-	if errno := linux.RawWrite(socket, settled); errno != 0 {
+func (s *setup) joinCgroup(l *last) error {
+	if errno := linux.RawWrite(l.socket, l.settled); errno != 0 {
 		return os.NewSyscallError("report settled", errno)
 	}
-	awaitAnswer(socket, joined)
+	awaitAnswer(l.socket, l.joined)
 	if err := linux.SetUID(s.plan.Process.User.UID); err != nil {
 		return err
 	}
