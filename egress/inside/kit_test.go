@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,39 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv names the test that the test binary is the isolated child for.
-const childEnv = "EGGRUN_INSIDE_TEST_CHILD"
-
 // isolated runs the calling test once more, in child processes with a network
-// namespace of their own, as root and as root of a user namespace, and passes
-// their verdicts on. It is true in such a child.
+// namespace of their own, as root and as root of a user namespace; see
+// [need.Child].
 func isolated(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(childEnv) == t.Name() {
-		return true
-	}
-	need.Root(t)
-	for _, flags := range []uintptr{unix.CLONE_NEWNET, unix.CLONE_NEWNET | unix.CLONE_NEWUSER} {
-		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$")
-		cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), "GORACE=atexit_sleep_ms=0")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
-		what := "as root"
-		if flags&unix.CLONE_NEWUSER != 0 {
-			what = "in a user namespace"
-			ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-			cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = ids, ids
-		}
-		out, err := cmd.CombinedOutput()
-		switch {
-		case err != nil:
-			t.Fatalf("isolated child, %s: %v\n%s", what, err, out)
-		case strings.Contains(string(out), "--- SKIP"):
-			need.That(t, "what the isolated child lacks", func() error { return fmt.Errorf("%s: %s", what, out) })
-		case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
-			t.Fatalf("isolated child, %s, did not run the test:\n%s", what, out)
-		}
-	}
-	return false
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+	return need.Child(t, syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}) ||
+		need.Child(t, syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids})
 }
 
 // ip calls ip(8) in the calling thread's network namespace.

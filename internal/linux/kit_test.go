@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv names what the test binary does instead of testing, or the test that
-// it is the isolated child for.
+// childEnv names what the test binary does instead of testing.
 const childEnv = "EGGRUN_LINUX_TEST_CHILD"
 
 // patience is how long a test waits for what must happen.
@@ -67,38 +65,10 @@ func childHeadless() {
 	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
-// isolated runs the calling test once more, in a child process with new
-// namespaces (CLONE_NEW* flags, 0 for none), and passes its verdict on. It is
-// true in that child, where the test does its work, and false outside.
+// isolated is [need.Child] in new namespaces (CLONE_NEW* flags).
 func isolated(t *testing.T, flags uintptr) bool {
 	t.Helper()
-	return isolatedAs(t, flags, nil)
-}
-
-// isolatedAs is [isolated] with the child running as somebody else.
-func isolatedAs(t *testing.T, flags uintptr, who *syscall.Credential) bool {
-	t.Helper()
-	if os.Getenv(childEnv) == t.Name() {
-		return true
-	}
-	need.Root(t)
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+regexp.QuoteMeta(t.Name())+"$")
-	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Credential: who, Pdeathsig: unix.SIGKILL}
-	cmd.Dir = "/"
-	// Pdeathsig follows the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err != nil:
-		t.Fatalf("isolated child: %v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		need.That(t, "what the isolated child lacks", func() error { return fmt.Errorf("%s", out) })
-	case !strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
-		t.Fatalf("isolated child did not run the test:\n%s", out)
-	}
-	return false
+	return need.Child(t, syscall.SysProcAttr{Cloneflags: flags})
 }
 
 // onThread runs f on a thread that is thrown away afterwards: what it does to

@@ -95,7 +95,7 @@ func spawnAndCount(t *testing.T, exe *os.File, req SpawnRequest) {
 // TestSpawnOrderFallback joins namespaces that only the user namespace's root
 // may join, as a user who owns them and is root of nothing else.
 func TestSpawnOrderFallback(t *testing.T) {
-	if !isolatedAs(t, 0, &syscall.Credential{Uid: 65534, Gid: 65534}) {
+	if !need.Child(t, syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}) {
 		return
 	}
 	ownMap := func(pid int) error {
