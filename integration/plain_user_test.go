@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -135,19 +134,7 @@ func TestPlainUserForeground(t *testing.T) {
 	t.Parallel()
 	l := plainLab(t, eggrunOnly(t), withSubIDs)
 	id := l.newID()
-	b := l.plainBundle(id, sh(`trap 'echo got TERM; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done`))
-	cmd, r, logFile := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}})
-	if err := suite.reaper.start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "output", func() bool { return readFile(t, r.outFile) == "ready\n" })
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	r = l.finish(cmd, r, logFile)
-	equal(t, "exit status of run", r.code, 9)
-	equal(t, "output", r.stdout, "ready\ngot TERM\n")
-	l.wantGone(id)
+	l.wantForwarded(id, l.plainBundle(id, sh(trapTerm)))
 }
 
 // TestPlainUserForeign: ids that are somebody else's are refused.

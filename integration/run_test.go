@@ -41,25 +41,34 @@ func TestRunSignal(t *testing.T) {
 	})
 }
 
+// trapTerm ends with 9 when it gets TERM.
+const trapTerm = `trap 'echo got TERM; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done`
+
 // TestRunForwardsSignals sends TERM to the runtime, not to the container.
 func TestRunForwardsSignals(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
 		id := l.newID()
-		b := l.bundle(id, sh(`trap 'echo got TERM; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done`))
-		cmd, r, logFile := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}})
-		if err := suite.reaper.start(cmd); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "output", func() bool { return readFile(t, r.outFile) == "ready\n" })
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		r = l.finish(cmd, r, logFile)
-		equal(t, "exit status of run", r.code, 9)
-		equal(t, "output", r.stdout, "ready\ngot TERM\n")
-		l.wantGone(id)
+		l.wantForwarded(id, l.bundle(id, sh(trapTerm)))
 	})
+}
+
+// wantForwarded runs a bundle with trapTerm in the foreground.
+func (l *lab) wantForwarded(id string, b bundle) {
+	t := l.t
+	t.Helper()
+	cmd, r, logFile := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}})
+	if err := suite.reaper.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "output", func() bool { return readFile(t, r.outFile) == "ready\n" })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r = l.finish(cmd, r, logFile)
+	equal(t, "exit status of run", r.code, 9)
+	equal(t, "output", r.stdout, "ready\ngot TERM\n")
+	l.wantGone(id)
 }
 
 func TestRunStdio(t *testing.T) {
