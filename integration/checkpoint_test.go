@@ -149,7 +149,7 @@ func TestCheckpoint(t *testing.T) {
 	c := l.runDetached(counting(""), withStatusHook)
 	n := 0
 	for range 2 {
-		n = c.goesOn(n)
+		c.goesOn(n)
 		l.wantSilent(c.checkpoint())
 		l.wantGone(c.id)
 		n = c.count()

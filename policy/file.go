@@ -16,7 +16,6 @@ type File struct {
 	path          string
 	rules         section // [default]
 	limit         section // nil where there is no [limit]
-	hasDefault    bool
 	groups        groups
 	profiles      map[string]*profile
 	matches       []*match

@@ -207,6 +207,7 @@ func TestTranslateRefusesProcess(t *testing.T) {
 			c.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/true", Timeout: pointer(1)}}}
 		}, ""},
 		{"relative hook", func(c *specs.Spec) {
+			//nolint:staticcheck // deprecated, still to be run
 			c.Hooks = &specs.Hooks{Prestart: []specs.Hook{{Path: "/bin/true"}, {Path: "true"}}}
 		}, `hooks.prestart[1].path "true": must be absolute`},
 		{"hook without path", func(c *specs.Spec) {

@@ -17,9 +17,9 @@ const (
 )
 
 var (
-	// ErrPoolFull: the namespace has used up its fake addresses.
+	// ErrPoolFull says that the namespace has used up its fake addresses.
 	ErrPoolFull = fmt.Errorf("fake addresses: %d names of wildcards are in use; name the hosts one by one, or restart the container", maxWildcards)
-	// ErrPoolBusy: names are asked for faster than a program needs.
+	// ErrPoolBusy says that names are asked for faster than a program needs.
 	ErrPoolBusy = fmt.Errorf("fake addresses: more than %d new names of wildcards a second; ask again", wildcardsPerSecond)
 )
 

@@ -230,7 +230,7 @@ func TestCacheKey(t *testing.T) {
 		return k
 	}
 	same := func(*specs.LinuxSeccomp) {}
-	if key("profile", same) != key("profile", same) {
+	if first, second := key("profile", same), key("profile", same); first != second {
 		t.Error("equal profiles have different keys")
 	}
 	if key("profile", same) == key("guard", same) {
