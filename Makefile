@@ -43,7 +43,7 @@ fuzz: packages-build ## run each fuzz target for FUZZTIME, 30s by default
 	done
 
 bench: need-root packages-test build ## compare create, start and delete with runc, and RUNTIMES (root)
-	$(GO) run ./bench $(BENCHFLAGS) $(CURDIR)/bin/eggrun $$(command -v runc) $(RUNTIMES)
+	$(GO) run ./bench $(BENCHFLAGS) $(abspath $(BIN)) $$(command -v runc) $(RUNTIMES)
 
 lint: ## gofmt, go vet, and golangci-lint where it is installed
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "run gofmt -w on:" $$out >&2; exit 1; }
@@ -57,8 +57,8 @@ man: ## show the manual page
 	@man ./man/eggrun.8
 
 install: build ## install program, manual page, examples and podman's configuration below PREFIX and /etc
-	install -D bin/eggrun $(DESTDIR)$(PREFIX)/bin/eggrun
-	install -D bin/eggrun-criu $(DESTDIR)$(PREFIX)/libexec/eggrun/eggrun-criu
+	install -D $(BIN) $(DESTDIR)$(PREFIX)/bin/eggrun
+	install -D $(dir $(BIN))eggrun-criu $(DESTDIR)$(PREFIX)/libexec/eggrun/eggrun-criu
 	install -D -m 644 man/eggrun.8 $(DESTDIR)$(PREFIX)/share/man/man8/eggrun.8
 	install -D -m 644 contrib/policy.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/policy.toml
 	install -D -m 644 contrib/containerd.toml $(DESTDIR)$(PREFIX)/share/doc/eggrun/containerd.toml
@@ -79,4 +79,4 @@ need-root:
 # The packages come before what needs them.
 .NOTPARALLEL:
 
-.PHONY: help build demo test integration test-vm fuzz lint man install clean packages-build packages-test packages-vm need-root
+.PHONY: help build demo test integration test-vm fuzz bench lint man install clean packages-build packages-test packages-vm need-root

@@ -15,8 +15,8 @@ import (
 const description = `A bundle is a directory with a config.json (make one with "eggrun spec") and a
 root file system. Engines call eggrun for you: podman --runtime eggrun run …
 
-Give a container a list of domains with the annotation eggrun.domains, and no
-network of its own, and it reaches those domains and nothing else:
+Give a container a list of domains with the annotation eggrun.domains, and it
+reaches those domains and nothing else, with a network of its own or without:
 
    podman --runtime eggrun run --network none \
        --annotation 'eggrun.domains=api.example.com *.example.org' IMAGE`
