@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"eggrun/internal/state"
@@ -267,6 +268,9 @@ func TestFindUserBus(t *testing.T) {
 		}
 		if err := findUserBus(getenv); fmt.Sprint(err) != tt.wantErr {
 			t.Errorf("with %s: %v, want %s", tt.set, err, tt.wantErr)
+		}
+		if !slices.Contains(ownVariables, tt.set) {
+			t.Errorf("%s does not outlive the start from a sealed copy", tt.set)
 		}
 	}
 }

@@ -90,11 +90,11 @@ func notFromTerminal(signals <-chan os.Signal) <-chan os.Signal {
 // nil where that can't be told, as for a container that has ended.
 func (c *Container) OuterUserNamespace() *os.File {
 	own, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", c.state.Init.PID))
-	if err != nil || !c.state.Init.Alive() {
+	if err != nil {
 		return nil
 	}
 	var base execBase
-	if err := c.dir.LoadExec(&base); err != nil {
+	if !c.state.Init.Alive() || c.dir.LoadExec(&base) != nil {
 		own.Close()
 		return nil
 	}

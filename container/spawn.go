@@ -67,7 +67,8 @@ func sealedSelf(emptyDir string, joinsUser bool) (exe *os.File, err error) {
 
 // ownVariables are those of the caller's environment that this program reads.
 var ownVariables = []string{
-	"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", conmonVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "EGGRUN_CRASH_AT", asRootVariable,
+	"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS",
+	conmonVariable, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "EGGRUN_CRASH_AT", asRootVariable,
 }
 
 // entersOthers tells whether init joins namespaces in which somebody may be
