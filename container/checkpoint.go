@@ -134,11 +134,11 @@ func (c *Container) dumpRequest(base *execBase, options *CriuOptions) (*syncsock
 			continue
 		}
 		var stat unix.Stat_t
-		path := fmt.Sprintf("/proc/%d/ns/%s", c.state.Init.PID, criuNamespace(ns.Type))
+		path := fmt.Sprintf("/proc/%d/ns/%s", c.state.Init.PID, namespaceName(ns.Type))
 		if err := unix.Stat(path, &stat); err != nil {
 			return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 		}
-		request.External = append(request.External, fmt.Sprintf("%s[%d]:%s", criuNamespace(ns.Type), stat.Ino, key))
+		request.External = append(request.External, fmt.Sprintf("%s[%d]:%s", namespaceName(ns.Type), stat.Ino, key))
 	}
 	if options.PreDump {
 		request.Task = syncsocket.CriuPreDump
@@ -153,14 +153,4 @@ func (c *Container) dumpRequest(base *execBase, options *CriuOptions) (*syncsock
 var externalNamespaces = map[specs.LinuxNamespaceType]string{
 	specs.NetworkNamespace: "extRootNetNS",
 	specs.PIDNamespace:     "extRootPidNS",
-}
-
-// criuNamespace is the name of a namespace type for criu, and in /proc/PID/ns.
-func criuNamespace(kind specs.LinuxNamespaceType) string {
-	for _, ns := range namespaceFiles {
-		if ns.kind == kind {
-			return ns.name
-		}
-	}
-	return string(kind)
 }

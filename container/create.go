@@ -178,6 +178,9 @@ func (c *creation) decide() error {
 		}
 	}
 	c.process = config.Process
+	if err := checkSysctls(c.plan); err != nil {
+		return err
+	}
 	if err := c.decideMounts(); err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	"eggrun/internal/linux"
@@ -75,6 +77,36 @@ var namespaceFiles = []struct {
 	{specs.CgroupNamespace, "cgroup"}, {specs.IPCNamespace, "ipc"}, {specs.UTSNamespace, "uts"},
 	{specs.NetworkNamespace, "net"}, {specs.PIDNamespace, "pid"}, {specs.TimeNamespace, "time"},
 	{specs.UserNamespace, "user"}, {specs.MountNamespace, "mnt"},
+}
+
+// namespaceName is the name of a namespace type in /proc/PID/ns, and for criu.
+func namespaceName(kind specs.LinuxNamespaceType) string {
+	for _, ns := range namespaceFiles {
+		if ns.kind == kind {
+			return ns.name
+		}
+	}
+	return string(kind)
+}
+
+// checkSysctls refuses sysctls of a namespace that is joined and that the caller
+// is in: they would change the host.
+func checkSysctls(plan *spec.Plan) error {
+	for _, sysctl := range slices.Sorted(maps.Keys(plan.Sysctl)) {
+		kind := spec.SysctlNamespace(sysctl)
+		path, _ := plan.HasNamespace(kind)
+		if path == "" {
+			continue
+		}
+		isHosts, err := samePlace(path, "/proc/thread-self/ns/"+namespaceName(kind))
+		if err != nil {
+			return fmt.Errorf("%s namespace: %w", kind, err)
+		}
+		if isHosts {
+			return fmt.Errorf("linux.sysctl %q: not allowed in the host's %s namespace, which is joined", sysctl, kind)
+		}
+	}
+	return nil
 }
 
 // joinNamespaces fills in the namespaces of a running container, without those

@@ -70,6 +70,30 @@ func TestOpenNamespace(t *testing.T) {
 	}
 }
 
+// TestCheckSysctls has each kind of namespace joined: the test's own one, which
+// is the host's, and for the network another.
+func TestCheckSysctls(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		sysctl string
+		kind   specs.LinuxNamespaceType
+		path   string
+		want   string
+	}{
+		{"net/ipv4/ip_forward", specs.NetworkNamespace, "/proc/self/ns/net", `linux.sysctl "net/ipv4/ip_forward": not allowed in the host's network namespace, which is joined`},
+		{"kernel/sem", specs.IPCNamespace, "/proc/self/ns/ipc", `linux.sysctl "kernel/sem": not allowed in the host's ipc namespace, which is joined`},
+		{"kernel/domainname", specs.UTSNamespace, "/proc/self/ns/uts", `linux.sysctl "kernel/domainname": not allowed in the host's uts namespace, which is joined`},
+		{"net/ipv4/ip_forward", specs.NetworkNamespace, "", "<nil>"},
+		{"net/ipv4/ip_forward", specs.NetworkNamespace, "/proc/self/ns/ipc", "<nil>"}, // what it is comes later
+		{"net/ipv4/ip_forward", specs.NetworkNamespace, "/none", "network namespace: stat /none: no such file or directory"},
+	} {
+		plan := &spec.Plan{Sysctl: map[string]string{tt.sysctl: "1"}, Namespaces: []spec.Namespace{{Type: tt.kind, Path: tt.path}}}
+		if err := checkSysctls(plan); fmt.Sprint(err) != tt.want {
+			t.Errorf("%s in %q: error %v, want %s", tt.sysctl, tt.path, err, tt.want)
+		}
+	}
+}
+
 func TestMapIDs(t *testing.T) {
 	t.Parallel()
 	need.Root(t)

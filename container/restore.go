@@ -221,7 +221,7 @@ func (c *creation) restoreNamespaces(request *syncsocket.Criu) (files []*os.File
 		}
 		key, ok := externalNamespaces[ns.Type]
 		if !ok {
-			request.JoinNS[criuNamespace(ns.Type)] = ns.Path
+			request.JoinNS[namespaceName(ns.Type)] = ns.Path
 			continue
 		}
 		f, err := openNamespace(ns, cloneFlags[ns.Type])

@@ -75,23 +75,31 @@ func checkSysctlPath(field, name, path string) error {
 // checkSysctlNamespace refuses what is not the container's own: written from
 // inside it would change the host.
 func checkSysctlNamespace(field, name, path string, plan *Plan) error {
-	var owner specs.LinuxNamespaceType
+	owner := SysctlNamespace(path)
 	switch {
-	case slices.Contains(ipcSysctls[:], path), strings.HasPrefix(path, "fs/mqueue/"):
-		owner = specs.IPCNamespace
-	case strings.HasPrefix(path, "net/"):
-		owner = specs.NetworkNamespace
-	case strings.HasPrefix(path, "user/"):
-		owner = specs.UserNamespace
-	case path == "kernel/domainname":
-		owner = specs.UTSNamespace
 	case path == "kernel/hostname":
 		return invalidValue(field, name, "use hostname instead")
-	default:
+	case owner == "":
 		return invalidValue(field, name, "no namespace has it of its own, so it would change the host")
 	}
 	if _, ok := plan.HasNamespace(owner); !ok {
 		return invalidValue(field, name, "needs its own %s namespace in linux.namespaces", owner)
 	}
 	return nil
+}
+
+// SysctlNamespace returns the type of the namespaces that each have the sysctl of
+// their own, "" for none. The name is that in [Plan].
+func SysctlNamespace(name string) specs.LinuxNamespaceType {
+	switch {
+	case slices.Contains(ipcSysctls[:], name), strings.HasPrefix(name, "fs/mqueue/"):
+		return specs.IPCNamespace
+	case strings.HasPrefix(name, "net/"):
+		return specs.NetworkNamespace
+	case strings.HasPrefix(name, "user/"):
+		return specs.UserNamespace
+	case name == "kernel/domainname":
+		return specs.UTSNamespace
+	}
+	return ""
 }
