@@ -33,9 +33,9 @@ func (l *errorLog) open(c *cli.Context) error {
 }
 
 // fatal writes the error to stderr, where people and conmon look, and to the
-// log.
+// log. It may have words of an image or of config.json in it.
 func (l *errorLog) fatal(err error) {
-	message := strings.ReplaceAll(err.Error(), "\n", "; ")
+	message := printable(strings.ReplaceAll(err.Error(), "\n", "; "))
 	fmt.Fprintf(os.Stderr, "eggrun: %s\n", message)
 	l.record("error", message)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -117,10 +118,8 @@ func printPolicy(out io.Writer, p *policy.Policy) error {
 		fmt.Fprintf(w, "profile\t%s\t\n", p.Profile)
 	}
 	for _, o := range p.Origins {
-		value := o.Value
-		if value == "" {
-			value = "-"
-		}
+		// It may be a path of whoever wrote config.json.
+		value := cmp.Or(printable(o.Value), "-")
 		fmt.Fprintf(w, "%s\t%s\t%s\n", o.Key, value, o.From)
 	}
 	return w.Flush()
