@@ -37,6 +37,11 @@ func Prepare(plan *spec.Plan, n *Network, pol *policy.Policy, stateDir string) (
 			Platform: "run with --network none",
 		}
 	}
+	if !n.Closed {
+		if err := checkPasta(n.file); err != nil {
+			return nil, err
+		}
+	}
 	plan.Config.ProxyPort = inside.Port
 	conf, err := readConf(plan)
 	if err != nil {

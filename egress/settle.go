@@ -70,8 +70,14 @@ func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) erro
 	}
 	defer netNS.Close()
 	var now brought
+	isOpen := inside.CheckClosedIn(netNS) != nil
+	if isOpen {
+		if err := checkPasta(netNS); err != nil {
+			return err
+		}
+	}
 	if k.Unsettled != nil {
-		if inside.CheckClosedIn(netNS) != nil {
+		if isOpen {
 			if now.Conf, err = k.settle(); err != nil {
 				return fmt.Errorf("%s: %w", resolvConf, err)
 			}
@@ -85,7 +91,7 @@ func Started(init linux.Process, entry string, own *policy.Policy, k *Kept) erro
 	err = inside.Within(netNS, func() (err error) {
 		// In a closed namespace nobody is on-link, so that the rules need not be
 		// made anew, for which the kernel takes milliseconds.
-		if err := inside.Recheck(w, inside.CheckClosed() != nil); err != nil {
+		if err := inside.Recheck(w, isOpen); err != nil {
 			return err
 		}
 		now.Peers, err = inside.PeerRanges(w)
