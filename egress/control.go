@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -190,7 +191,12 @@ func ask(entry string, kind syncsocket.Kind, body, answer any, files ...*os.File
 		return err
 	}
 	sendErr := conn.Send(kind, body, files...)
-	if _, err := conn.Expect(kindDone, answer); err != nil {
+	_, err = conn.Expect(kindDone, answer)
+	if errors.Is(err, io.EOF) {
+		// It had not been killed yet when it was connected to.
+		return fmt.Errorf("egress proxy: %w", errControl)
+	}
+	if err != nil {
 		return fmt.Errorf("egress proxy: %w", errors.Join(err, sendErr))
 	}
 	return nil

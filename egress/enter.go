@@ -131,6 +131,11 @@ func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *in
 		return linux.Process{}, err
 	}
 	defer control.Close()
+	ledger, err := e.openLedger()
+	if err != nil {
+		return linux.Process{}, err
+	}
+	defer ledger.Close()
 	filter, err := sidecarFilter(m.CacheDir)
 	if err != nil {
 		return linux.Process{}, err
@@ -142,7 +147,7 @@ func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *in
 	request := &serveRequest{
 		Container: m.ID, Policy: p.Policy, Filter: filter, NoTables: sockets.NoTables, Conf: *p.conf,
 	}
-	process, err := launched.serve(request, audit, control, m.Init, sockets.All)
+	process, err := launched.serve(request, &handed{audit, control, m.Init, ledger}, sockets.All)
 	if err != nil {
 		return linux.Process{}, err
 	}

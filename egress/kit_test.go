@@ -174,6 +174,11 @@ func serve(t *testing.T, l *Launched, id string, rootless bool, domains []string
 		t.Fatal(err)
 	}
 	defer control.Close()
+	ledger, err := e.openLedger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
 	filter, err := sidecarFilter("")
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +187,7 @@ func serve(t *testing.T, l *Launched, id string, rootless bool, domains []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.serve(&serveRequest{Container: id, Policy: p, Filter: filter}, audit, control, init, []inside.Socket{{Name: inside.Proxy4, File: listener}})
+	return l.serve(&serveRequest{Container: id, Policy: p, Filter: filter}, &handed{audit, control, init, ledger}, []inside.Socket{{Name: inside.Proxy4, File: listener}})
 }
 
 func policyOf(domains ...string) (*policy.Policy, error) {

@@ -84,7 +84,7 @@ func (r *record) living() []memberRecord {
 // they have may come to them and undo their wall.
 func (r *record) binds() bool { return r.Sidecar.Alive() || len(r.living()) > 0 }
 
-const recordFile, controlName = "sidecar.json", "control"
+const recordFile, controlName, ledgerName = "sidecar.json", "control", "ledger"
 
 // entryDir returns the directory of a namespace's entry.
 func entryDir(registry string, cookie uint64) (string, error) {
@@ -171,6 +171,12 @@ func (e *entry) save(r *record) error {
 
 // remove removes the entry.
 func (e *entry) remove() error { return os.RemoveAll(e.dir) }
+
+// openLedger opens what the namespace's sidecars, one after the other, keep of the
+// fake addresses that they have given out.
+func (e *entry) openLedger() (*os.File, error) {
+	return os.OpenFile(filepath.Join(e.dir, ledgerName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+}
 
 // listen returns the entry's control socket, which is for its owner alone.
 func (e *entry) listen() (*os.File, error) {

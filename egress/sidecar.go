@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -60,7 +61,7 @@ type sidecar struct {
 	proxy     *proxy.DomainProxy
 	resolver  *resolver.Server
 	audit     *auditFile
-	writing   sync.WaitGroup // one for each line of denied
+	writing   sync.WaitGroup // one for each line of note
 	control   net.Listener
 	fronts    []func() error
 	// noTables is set where nothing but the lack of an interface closes the
@@ -91,7 +92,7 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 	if err := checkCaged(request.UID); err != nil {
 		return nil, err
 	}
-	const others = 3
+	const others = 4
 	if len(message.Files) != others+len(request.Sockets) {
 		return nil, fmt.Errorf("%d descriptors, want %d", len(message.Files), others+len(request.Sockets))
 	}
@@ -113,7 +114,10 @@ func prepare(control *syncsocket.Socket) (*sidecar, error) {
 	for i, name := range request.Sockets {
 		sockets[name] = message.Files[others+i]
 	}
-	s.resolver = resolver.New(resolver.Options{Policy: s.policy, Denied: s.denied})
+	s.resolver, err = resolver.New(resolver.Options{Policy: s.policy, Ledger: message.Files[3], Denied: s.denied, Exhausted: s.exhausted})
+	if err != nil {
+		return nil, err
+	}
 	s.proxy = proxy.New(proxy.Options{
 		Policy:    s.policy,
 		Container: s.container,
@@ -354,13 +358,26 @@ func (s *sidecar) setPolicy(p *policy.Policy) {
 
 // denied notes a name that was refused before there was a connection.
 func (s *sidecar) denied(name string, qtype dnsmessage.Type) {
-	line, err := json.Marshal(map[string]any{
+	s.note(name, map[string]any{"reason": policy.ReasonNotListed, "type": strings.TrimPrefix(qtype.String(), "Type")})
+}
+
+// reasonNoAddress is that of a name that is allowed, and got no fake address.
+const reasonNoAddress policy.Reason = "no_address"
+
+// exhausted notes that names get no fake addresses any more, or for now.
+func (s *sidecar) exhausted(name string, cause error) {
+	s.note(name, map[string]any{"reason": reasonNoAddress, "cause": cause.Error()})
+}
+
+// note writes a line about a name that was refused.
+func (s *sidecar) note(name string, line map[string]any) {
+	maps.Copy(line, map[string]any{
 		"time": time.Now().UTC().Format(time.RFC3339Nano), "container": s.container, "event": "decision",
-		"proto": "dns", "host": name, "decision": "deny", "reason": policy.ReasonNotListed,
-		"type": strings.TrimPrefix(qtype.String(), "Type"),
+		"proto": "dns", "host": name, "decision": "deny",
 	})
+	text, err := json.Marshal(line)
 	if err == nil {
 		// A client waits; the resolver tells us a hundred names a minute.
-		s.writing.Go(func() { _, _ = s.audit.Write(append(line, '\n')) })
+		s.writing.Go(func() { _, _ = s.audit.Write(append(text, '\n')) })
 	}
 }

@@ -95,7 +95,7 @@ func topOf(paths []string) []string {
 // wantDescriptors needs the sidecar to hold what it was given and, once no
 // client is left, two sockets: the proxy's and its own for requests.
 func wantDescriptors(t *testing.T, w *world) {
-	expected := []string{"/null", "/null", "/null", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[pidfd]", w.audit, "socket", "socket"}
+	expected := []string{"/null", "/null", "/null", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "anon_inode:[pidfd]", w.audit, ledgerName, "socket", "socket"}
 	slices.Sort(expected)
 	var got []string
 	defer func() {
@@ -112,6 +112,8 @@ func wantDescriptors(t *testing.T, w *world) {
 			case err != nil:
 			case kind == "socket":
 				got = append(got, kind)
+			case filepath.Base(target) == ledgerName:
+				got = append(got, ledgerName)
 			case kind == "pipe":
 				// Those of splice, kept for the next tunnel.
 			default:

@@ -95,8 +95,12 @@ const (
 	kindServing syncsocket.Kind = "serving"
 )
 
-// serveRequest is the body of a serve message. Its files are the audit, the
-// control socket, a pidfd of the first member, and the sockets in their order.
+// handed are the files that a sidecar is given beside its sockets: the audit, the
+// control socket, a pidfd of the first member, and the ledger of fake addresses.
+type handed struct{ audit, control, init, ledger *os.File }
+
+// serveRequest is the body of a serve message. Its files are those of [handed], and
+// the sockets in their order.
 type serveRequest struct {
 	// Container is the first member's id, for the audit.
 	Container string          `json:"container"`
@@ -113,8 +117,8 @@ type serveRequest struct {
 
 // serve tells the sidecar what to serve and returns when it does. On an error it
 // has ended.
-func (l *Launched) serve(request *serveRequest, audit, control, init *os.File, sockets []inside.Socket) (linux.Process, error) {
-	err := l.tell(request, audit, control, init, sockets)
+func (l *Launched) serve(request *serveRequest, h *handed, sockets []inside.Socket) (linux.Process, error) {
+	err := l.tell(request, h, sockets)
 	if err != nil {
 		return linux.Process{}, errors.Join(err, l.End())
 	}
@@ -122,12 +126,12 @@ func (l *Launched) serve(request *serveRequest, audit, control, init *os.File, s
 	return l.process, l.socket.Close()
 }
 
-func (l *Launched) tell(request *serveRequest, audit, control, init *os.File, sockets []inside.Socket) error {
+func (l *Launched) tell(request *serveRequest, h *handed, sockets []inside.Socket) error {
 	if err := setPatience(l.socket); err != nil {
 		return err
 	}
 	request.UID = int(l.uid)
-	files := []*os.File{audit, control, init}
+	files := []*os.File{h.audit, h.control, h.init, h.ledger}
 	for _, s := range sockets {
 		request.Sockets = append(request.Sockets, s.Name)
 		files = append(files, s.File)

@@ -31,7 +31,10 @@ func rules(t testing.TB, domains ...string) *policy.Policy {
 // newServer returns a server that is closed when the test ends.
 func newServer(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := New(o)
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(s.Close)
 	return s
 }

@@ -82,7 +82,7 @@ func enter(conf string) error {
 func TestLibc(t *testing.T) {
 	t.Parallel()
 	need.Root(t)
-	s := New(Options{
+	s := newServer(t, Options{
 		Policy: rules(t, "good.test", "*.wild.test"),
 		Engine: Engine{Search: []string{"dns.podman"}, IsPeer: inPeers, Upstream: newZone()},
 	})

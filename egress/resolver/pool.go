@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -21,6 +22,8 @@ var (
 	ErrPoolFull = fmt.Errorf("fake addresses: %d names of wildcards are in use; name the hosts one by one, or restart the container", maxWildcards)
 	// ErrPoolBusy says that names are asked for faster than a program needs.
 	ErrPoolBusy = fmt.Errorf("fake addresses: more than %d new names of wildcards a second; ask again", wildcardsPerSecond)
+	// ErrPoolUnwritten: what is not in the ledger is not given out.
+	ErrPoolUnwritten = errors.New("fake addresses: the ledger cannot be written; make room in the registry's file system")
 )
 
 // FakeRange returns 198.18.0.0/15, from which all fake addresses are. The range
@@ -34,12 +37,14 @@ func Addr() netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, 1}) }
 
 // Pool gives each name a fake address that stands for it, and knows the way back.
 //
-// An address is given once and never changes hands as long as the pool lives,
-// also when a new policy no longer has the name: programs keep addresses for
-// ever (JVM, nginx), and one that was used again would carry what is meant for
-// one host to another. Any number of goroutines may use a Pool.
+// An address is given once and never changes hands as long as the namespace has
+// members, also when a new policy no longer has the name, and when another sidecar
+// goes on with its ledger: programs keep addresses for ever (JVM, nginx), and one
+// that was used again would carry what is meant for one host to another. Any
+// number of goroutines may use a Pool.
 type Pool struct {
-	now func() time.Time
+	now    func() time.Time
+	ledger Ledger // or nil
 
 	mu    sync.RWMutex
 	addrs map[string]netip.Addr
@@ -49,6 +54,7 @@ type Pool struct {
 	wildcards int
 	credit    float64
 	paid      time.Time
+	written   int64 // bytes of the ledger
 }
 
 // The range without its first address, the resolver's and its last one.
@@ -57,39 +63,62 @@ const (
 	lastFake  = 1<<17 - 2
 )
 
-// newPool returns a pool in which each of names has an address, in their order.
-func newPool(names []string, now func() time.Time) *Pool {
-	p := &Pool{now: now, addrs: make(map[string]netip.Addr), credit: wildcardsPerSecond, paid: now()}
-	p.addExact(names)
-	return p
+// newPool returns a pool that goes on with a ledger, nil for none, in which each
+// of names has an address, in their order.
+func newPool(names []string, ledger Ledger, now func() time.Time) (*Pool, error) {
+	p := &Pool{now: now, ledger: ledger, addrs: make(map[string]netip.Addr), credit: wildcardsPerSecond, paid: now()}
+	if ledger != nil {
+		if err := p.recall(); err != nil {
+			return nil, err
+		}
+	}
+	p.wildcards = len(p.names)
+	for _, name := range names {
+		if _, ok := p.addrs[name]; ok {
+			p.wildcards--
+		}
+	}
+	return p, p.addExact(names)
 }
 
 // addExact gives those of names that have none an address. The wildcards keep
 // their room; exact names that no longer fit (after 114,000) are treated as theirs.
-func (p *Pool) addExact(names []string) {
+func (p *Pool) addExact(names []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	room := lastFake - firstFake + 1 - len(p.names) - (maxWildcards - p.wildcards)
+	var added []string
 	for _, name := range names {
-		room := lastFake - firstFake + 1 - len(p.names)
-		if _, ok := p.addrs[name]; !ok && room > maxWildcards-p.wildcards {
-			p.give(name)
+		if _, ok := p.addrs[name]; !ok && len(added) < room {
+			added = append(added, name)
 		}
 	}
+	return p.give(added...)
 }
 
-func (p *Pool) give(name string) netip.Addr {
+// give gives names that have none their addresses.
+func (p *Pool) give(names ...string) error {
+	if err := p.enter(names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		p.addrs[name] = addrAt(len(p.names))
+		p.names = append(p.names, name)
+	}
+	return nil
+}
+
+// addrAt returns the fake address at an offset from firstFake.
+func addrAt(offset int) netip.Addr {
 	base := FakeRange().Addr().As4()
 	var fake [4]byte
-	binary.BigEndian.PutUint32(fake[:], binary.BigEndian.Uint32(base[:])+firstFake+uint32(len(p.names)))
-	addr := netip.AddrFrom4(fake)
-	p.names = append(p.names, name)
-	p.addrs[name] = addr
-	return addr
+	binary.BigEndian.PutUint32(fake[:], binary.BigEndian.Uint32(base[:])+firstFake+uint32(offset))
+	return netip.AddrFrom4(fake)
 }
 
 // AddrOf returns the fake address of name, which is canonical (lower case, no dot
 // at its end) and allowed: the pool asks no policy. A name that has none is given
-// one. The error is [ErrPoolFull] or [ErrPoolBusy].
+// one. The error is [ErrPoolFull], [ErrPoolBusy] or [ErrPoolUnwritten].
 func (p *Pool) AddrOf(name string) (netip.Addr, error) {
 	p.mu.RLock()
 	addr, ok := p.addrs[name]
@@ -112,8 +141,11 @@ func (p *Pool) AddrOf(name string) (netip.Addr, error) {
 		return netip.Addr{}, ErrPoolBusy
 	}
 	p.credit--
+	if err := p.give(name); err != nil {
+		return netip.Addr{}, err
+	}
 	p.wildcards++
-	return p.give(name), nil
+	return p.addrs[name], nil
 }
 
 // NameOf returns the name that a fake address stands for, and false for an

@@ -9,10 +9,19 @@ import (
 	"time"
 )
 
+func poolOf(t *testing.T, names []string, ledger Ledger, c *clock) *Pool {
+	t.Helper()
+	p, err := newPool(names, ledger, c.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestPoolExact(t *testing.T) {
 	t.Parallel()
 	names := []string{"a.test", "b.test", "c.test"}
-	p := newPool(names, newClock().Now)
+	p := poolOf(t, names, nil, newClock())
 	for i, name := range names {
 		want := netip.AddrFrom4([4]byte{198, 18, 0, byte(2 + i)})
 		if got, err := p.AddrOf(name); err != nil || got != want {
@@ -40,7 +49,7 @@ func TestPoolExact(t *testing.T) {
 func TestPoolWildcards(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	p := newPool([]string{"exact.test"}, c.Now)
+	p := poolOf(t, []string{"exact.test"}, nil, c)
 	given := map[netip.Addr]string{}
 	var busy int
 	for i := range 20000 {
@@ -79,7 +88,9 @@ func TestPoolWildcards(t *testing.T) {
 		}
 	}
 	// A full pool still has room for what a reload names.
-	p.addExact([]string{"late.test"})
+	if err := p.addExact([]string{"late.test"}); err != nil {
+		t.Fatal(err)
+	}
 	if addr, err := p.AddrOf("late.test"); err != nil || given[addr] != "" {
 		t.Errorf("AddrOf(late.test) = %v, %v, want an address of its own", addr, err)
 	}
@@ -94,7 +105,7 @@ func TestPoolRange(t *testing.T) {
 		names = append(names, fmt.Sprintf("n%d.test", i))
 	}
 	c := newClock()
-	p := newPool(names, c.Now)
+	p := poolOf(t, names, nil, c)
 	var last netip.Addr
 	for i := range maxWildcards {
 		c.pass(time.Second)
@@ -114,7 +125,7 @@ func TestPoolRange(t *testing.T) {
 
 func TestPoolConcurrent(t *testing.T) {
 	t.Parallel()
-	p := newPool(nil, newClock().Now)
+	p := poolOf(t, nil, nil, newClock())
 	const names = wildcardsPerSecond
 	var all sync.WaitGroup
 	var got [8][names]netip.Addr

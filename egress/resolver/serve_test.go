@@ -94,7 +94,7 @@ func overTCP(t *testing.T, conn net.Conn, msg []byte) string {
 
 func TestServe(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Policy: rules(t, "good.test"), Engine: podman(newZone())})
+	s := newServer(t, Options{Policy: rules(t, "good.test"), Engine: podman(newZone())})
 	udpAddr, tcpAddr := serve(t, s)
 	udp, tcp := dial(t, "udp", udpAddr), dial(t, "tcp", tcpAddr)
 	// What deserves no answer gets none, and the server goes on.
@@ -130,7 +130,7 @@ func TestServe(t *testing.T) {
 // TestGoResolver asks with Go's own resolver, by UDP and by TCP.
 func TestGoResolver(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Policy: rules(t, "good.test", "*.wild.test"), Engine: podman(newZone())})
+	s := newServer(t, Options{Policy: rules(t, "good.test", "*.wild.test"), Engine: podman(newZone())})
 	udpAddr, tcpAddr := serve(t, s)
 	for network, address := range map[string]string{"udp": udpAddr, "tcp": tcpAddr} {
 		r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -182,7 +182,7 @@ func (u *stuck) Exchange(ctx context.Context, _ []byte) ([]byte, error) {
 func TestStuckUpstream(t *testing.T) {
 	t.Parallel()
 	u := &stuck{asked: make(chan struct{}, 2*maxAsking), end: make(chan struct{})}
-	s := New(Options{Policy: rules(t, "good.test"), Engine: Engine{IsPeer: inPeers, Upstream: u}})
+	s := newServer(t, Options{Policy: rules(t, "good.test"), Engine: Engine{IsPeer: inPeers, Upstream: u}})
 	udpAddr, _ := serve(t, s)
 	waiting := dial(t, "udp", udpAddr)
 	for range maxAsking {
@@ -215,7 +215,7 @@ func TestStuckUpstream(t *testing.T) {
 // leaves makes room.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Policy: rules(t, "good.test")})
+	s := newServer(t, Options{Policy: rules(t, "good.test")})
 	_, address := serve(t, s)
 	var idle []net.Conn
 	for range maxConns {
@@ -246,7 +246,7 @@ func TestManyConnections(t *testing.T) {
 // TestClose: what comes after Close is closed at once, and a second Close is none.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	s := New(Options{})
+	s := newServer(t, Options{})
 	s.Close()
 	s.Close()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -278,7 +278,7 @@ func TestBrokenListener(t *testing.T) {
 // TestReloadWhileServing is for the race detector.
 func TestReloadWhileServing(t *testing.T) {
 	t.Parallel()
-	s := New(Options{Policy: rules(t, "good.test"), Engine: podman(newZone())})
+	s := newServer(t, Options{Policy: rules(t, "good.test"), Engine: podman(newZone())})
 	udpAddr, _ := serve(t, s)
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -27,6 +27,9 @@ import (
 type Options struct {
 	// Policy says which names are allowed. Nil allows none.
 	Policy *policy.Policy
+	// Ledger has the fake addresses that were given out before, and gets those that
+	// are. Nil: there is none, and no other server goes on with these.
+	Ledger Ledger
 	// Engine is what the container's engine brought. The zero Engine has no peers.
 	Engine Engine
 	// Denied is told of a name that is neither allowed nor a peer, once a minute
@@ -78,12 +81,16 @@ type Server struct {
 
 // New returns a server in whose pool every name that the policy names in full has
 // an address.
-func New(o Options) *Server {
+func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	pool, err := newPool(exactNames(o.Policy), o.Ledger, o.Now)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		pool:          newPool(exactNames(o.Policy), o.Now),
+		pool:          pool,
 		denied:        o.Denied,
 		exhausted:     o.Exhausted,
 		deniedOnce:    newOnce(o.Now),
@@ -96,7 +103,7 @@ func New(o Options) *Server {
 		open:          make(map[io.Closer]struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
+	return s, nil
 }
 
 func exactNames(p *policy.Policy) []string {
@@ -112,7 +119,9 @@ func (s *Server) Pool() *Pool { return s.pool }
 // SetPolicy puts p in the place of the policy. Names that both know keep their
 // addresses, and so do those that p has no longer.
 func (s *Server) SetPolicy(p *policy.Policy) {
-	s.pool.addExact(exactNames(p))
+	// Where the ledger can't be written now, names are tried again when somebody
+	// asks for them.
+	_ = s.pool.addExact(exactNames(p))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.policy = p
