@@ -51,6 +51,7 @@ func wall(p *policy.Policy, nameservers []netip.Addr) *inside.Wall {
 		Peers:       p.Peers,
 		Inbound:     p.Inbound,
 		Transparent: p.Transparent,
+		Ports:       p.Allowlist.Ports(),
 		Resolvers:   nameservers,
 	}
 }

@@ -57,6 +57,20 @@ func (a *Allowlist) names(host string) bool {
 	return false
 }
 
+// Ports returns the ports that rules name, in order. That "*" stands for every
+// port is not among them.
+func (a *Allowlist) Ports() []uint16 {
+	if a == nil {
+		return nil
+	}
+	var ports []uint16
+	for _, e := range a.entries {
+		ports = append(ports, e.ports.list...)
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
 // ExactNames returns the names that rules name in full, in order, without
 // localhost, which stands for addresses of its own.
 func (a *Allowlist) ExactNames() []string {

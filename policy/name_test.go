@@ -53,6 +53,20 @@ func TestNaming(t *testing.T) {
 	}
 }
 
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	list, err := ParseAllowlist([]string{"a.test", "b.test:5432", "*.c.test:*", "192.0.2.0/24:22", "a.test:443", "*:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list.Ports(), []uint16{22, 80, 443, 5432}; !slices.Equal(got, want) {
+		t.Errorf("Ports = %v, want %v", got, want)
+	}
+	if got := (*Allowlist)(nil).Ports(); got != nil {
+		t.Errorf("Ports of no list = %v", got)
+	}
+}
+
 func TestExactNames(t *testing.T) {
 	t.Parallel()
 	list := mustList(t, "b.test", "a.test:22", "B.test:80", "*.c.test", "10.0.0.1", "localhost:80")

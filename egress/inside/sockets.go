@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 
 	"eggrun/sandbox"
@@ -201,9 +202,11 @@ func (w *Wall) open(tables bool) (s *Sockets, err error) {
 			s = nil
 		}
 	}()
-	resolver := uint16(dnsPort)
+	// Without redirects it has to be where it is asked: at the address that
+	// resolv.conf names, and at 127.0.0.1, where libc asks without that.
+	resolver4, resolver6 := netip.AddrPortFrom(netip.IPv4Unspecified(), dnsPort), netip.AddrPortFrom(localhost6, dnsPort)
 	if tables {
-		resolver = ResolverPort
+		resolver4, resolver6 = netip.AddrPortFrom(localhost4, ResolverPort), netip.AddrPortFrom(localhost6, ResolverPort)
 	}
 	has6, err := hasLoopback6()
 	if err != nil {
@@ -211,10 +214,11 @@ func (w *Wall) open(tables bool) (s *Sockets, err error) {
 	}
 	for _, family := range []struct {
 		localhost                          netip.Addr
+		resolver                           netip.AddrPort
 		proxy, transparent, dnsUDP, dnsTCP string
 	}{
-		{localhost4, Proxy4, Transparent4, DNSUDP4, DNSTCP4},
-		{localhost6, Proxy6, Transparent6, DNSUDP6, DNSTCP6},
+		{localhost4, resolver4, Proxy4, Transparent4, DNSUDP4, DNSTCP4},
+		{localhost6, resolver6, Proxy6, Transparent6, DNSUDP6, DNSTCP6},
 	} {
 		if family.localhost.Is6() && !has6 {
 			continue
@@ -224,10 +228,10 @@ func (w *Wall) open(tables bool) (s *Sockets, err error) {
 			err = s.listen(family.transparent, netip.AddrPortFrom(family.localhost, TransparentPort))
 		}
 		if err == nil {
-			err = s.receive(family.dnsUDP, netip.AddrPortFrom(family.localhost, resolver))
+			err = s.receive(family.dnsUDP, family.resolver)
 		}
 		if err == nil {
-			err = s.listen(family.dnsTCP, netip.AddrPortFrom(family.localhost, resolver))
+			err = s.listen(family.dnsTCP, family.resolver)
 		}
 		if err != nil {
 			return s, err
@@ -256,6 +260,9 @@ func (w *Wall) openPorts(s *Sockets) error {
 		return nil
 	}
 	for _, p := range w.Ports {
+		if p == Port || p == dnsPort || slices.Contains(w.LocalPorts, p) {
+			continue // it has a listener of its own
+		}
 		// An address of the fake range can't be waited for alone.
 		if err := s.listen(PortPrefix+strconv.Itoa(int(p)), netip.AddrPortFrom(netip.IPv4Unspecified(), p)); err != nil {
 			return err

@@ -28,7 +28,7 @@ type Wall struct {
 	// Transparent sends TCP connections to any other address to the sidecar.
 	Transparent bool
 	// Ports are those that the rules name. They matter only to kernels without
-	// nftables.
+	// nftables, where a connection to another one is refused, and asks the proxy.
 	Ports []uint16
 	// Resolvers are the engine's, as it wrote them into the container's
 	// resolv.conf. The sockets named Engine… may ask them, and nobody else.

@@ -14,6 +14,7 @@
 //	probe bytes ADDRESS BYTES...              send, with Go's escapes; the first line of what comes back
 //	probe front tls|http PROXY NAME OTHER     tunnel to NAME, and there ask for OTHER
 //	probe table NAME                          make an nftables table
+//	probe without-tables COMMAND...           become a command for which the kernel has no nftables
 //	probe spy FILE                            look into all that comes up until FILE is there
 //	probe trace FILE                          the same by ptrace
 //	probe load KIND PROXY TARGET NUMBER...    many connections, see load
@@ -39,7 +40,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|hog|bytes|front|table|spy|trace|load ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|hog|bytes|front|table|without-tables|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -77,6 +78,8 @@ func main() {
 		sendBytes(args[0], args[1:])
 	case "front":
 		report("front", front(args[0], args[1], args[2], args[3]))
+	case "without-tables":
+		fail(withoutTables(args))
 	case "table":
 		report("table", makeTable(args[0]))
 	case "spy", "trace":
