@@ -96,13 +96,13 @@ func VetAddr(a *Allowlist, addr netip.Addr, port uint16, own ...netip.Addr) Deci
 
 // specialRow returns the range that makes addr special.
 func specialRow(addr netip.Addr, own []netip.Addr) (special, bool) {
-	if nat64.Contains(addr) {
-		b := addr.As16()
-		row, ok := specialRow(netip.AddrFrom4([4]byte(b[12:])), own)
-		return special{nat64, "NAT64 of " + row.String()}, ok
-	}
-	if isOwn(addr, own) {
+	carried := carriedIPv4(addr)
+	if isOwn(addr, own) || isOwn(carried, own) {
 		return ownAddress(addr), true
+	}
+	if carried != addr {
+		row, ok := specialRow(carried, own)
+		return special{nat64, "NAT64 of " + row.String()}, ok
 	}
 	for _, row := range specials() {
 		if row.prefix.Contains(addr) {
@@ -110,6 +110,16 @@ func specialRow(addr netip.Addr, own []netip.Addr) (special, bool) {
 		}
 	}
 	return special{}, false
+}
+
+// carriedIPv4 returns the IPv4 address inside of a NAT64 address, and every other
+// address as it is.
+func carriedIPv4(addr netip.Addr) netip.Addr {
+	if !nat64.Contains(addr) {
+		return addr
+	}
+	b := addr.As16()
+	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
 // isOwn reports whether addr is one of own. Loopback always is, but the table's

@@ -139,6 +139,8 @@ func TestVetAddrRules(t *testing.T) {
 		{"own private address by prefix", "10.0.0.0/8", "10.0.0.5", 443, false},
 		{"own private address named", "10.0.0.5", "10.0.0.5", 443, true},
 		{"own address through NAT64", "good.test", "64:ff9b::8.8.4.4", 443, false},
+		{"own address through NAT64 by prefix", "64:ff9b::/96", "64:ff9b::10.0.0.5", 443, false},
+		{"own address through NAT64 named", "64:ff9b::10.0.0.5", "64:ff9b::10.0.0.5", 443, true},
 		{"zone", "fe80::1", "fe80::1%eth0", 443, false},
 		{"the same without zone", "fe80::1", "fe80::1", 443, true},
 		{"own address listed with a zone", "fe80::/10", "fe80::5", 443, false},

@@ -20,6 +20,9 @@ const (
 	keyDeny       = "deny"
 	keyDenyWrite  = "deny-write"
 	keyProfile    = "profile"
+
+	keyUpstreamProxy = "upstream-proxy"
+	keyUpstreamFake  = "upstream-fake"
 )
 
 // key is one thing that a policy says, in an annotation eggrun.NAME or in a

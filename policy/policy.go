@@ -155,26 +155,29 @@ func (p *Policy) isPublic(name string) bool {
 	return isPublicName(name) && !slices.ContainsFunc(p.SearchDomains, func(domain string) bool { return isBelow(name, domain) })
 }
 
-// VetAddr is the function [VetAddr] with what the policy says of addresses:
-// those of HostAddresses are own ones, UnnamedAddrs open nothing of the host's,
-// and with UpstreamFake the resolver's answers may lie within 198.18.0.0/15.
-func (p *Policy) VetAddr(addr netip.Addr, port uint16, own ...netip.Addr) Decision {
+// VetAddr says whether addr may be dialled for t, which is allowed: it is the
+// function [VetAddr] with what the policy says of addresses. Those of
+// HostAddresses are own ones, UnnamedAddrs open nothing of the host's, and with
+// UpstreamFake the resolver's answers may lie within 198.18.0.0/15. An address
+// that the client chose is no answer.
+func (p *Policy) VetAddr(t Target, addr netip.Addr, own ...netip.Addr) Decision {
 	if p == nil {
-		return VetAddr(nil, addr, port)
+		return VetAddr(nil, addr, t.Port)
 	}
 	addr = addr.Unmap()
-	for _, prefix := range p.HostAddresses {
-		if prefix.Contains(addr) {
-			own = append(slices.Clip(own), addr)
-		}
-	}
-	if isOwn(addr, own) && slices.Contains(p.UnnamedAddrs, addr) {
-		return Decision{Reason: ReasonNotPublic, Rule: ownAddress(addr).String()}
-	}
-	if p.UpstreamFake && port != 0 && fakePrefix.Contains(addr) {
+	if p.UpstreamFake && !t.Addr.IsValid() && t.Port != 0 && fakePrefix.Contains(addr) && !isOwn(addr, own) {
 		return Decision{Allow: true, Reason: ReasonAllowed, Rule: "upstream-fake"}
 	}
-	return VetAddr(p.Allowlist, addr, port, own...)
+	carried := carriedIPv4(addr)
+	for _, prefix := range p.HostAddresses {
+		if prefix.Contains(addr) || prefix.Contains(carried) {
+			own = append(slices.Clip(own), addr, carried)
+		}
+	}
+	if slices.Contains(p.UnnamedAddrs, addr) && (isOwn(addr, own) || isOwn(carried, own)) {
+		return Decision{Reason: ReasonNotPublic, Rule: ownAddress(addr).String()}
+	}
+	return VetAddr(p.Allowlist, addr, t.Port, own...)
 }
 
 // fakePrefix is the range of which proxies with made-up addresses answer, and

@@ -349,6 +349,7 @@ func TestPolicyVetAddr(t *testing.T) {
 	limited, faking := *p, *p
 	limited.UnnamedAddrs = []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.6"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("127.0.0.1")}
 	faking.UpstreamFake = true
+	name := mustTarget(t, "good.test:443")
 	for _, tt := range []struct {
 		addr                     string
 		plain, unnamed, withFake bool
@@ -364,19 +365,25 @@ func TestPolicyVetAddr(t *testing.T) {
 		{"198.20.0.7", true, true, true},
 	} {
 		addr := netip.MustParseAddr(tt.addr)
-		for name, one := range map[string]struct {
+		for what, one := range map[string]struct {
 			p    *Policy
 			want bool
 		}{"plain": {p, tt.plain}, "unnamed": {&limited, tt.unnamed}, "fake": {&faking, tt.withFake}} {
-			if got := one.p.VetAddr(addr, 443, own...); got.Allow != one.want {
-				t.Errorf("%s: VetAddr(%s) = %+v, want allow %v", name, addr, got, one.want)
+			if got := one.p.VetAddr(name, addr, own...); got.Allow != one.want {
+				t.Errorf("%s: VetAddr(%s) = %+v, want allow %v", what, addr, got, one.want)
 			}
 		}
 	}
-	if got := (*Policy)(nil).VetAddr(netip.MustParseAddr("1.1.1.1"), 443); got.Allow {
+	if got := (*Policy)(nil).VetAddr(name, netip.MustParseAddr("1.1.1.1")); got.Allow {
 		t.Errorf("no policy allows %+v", got)
 	}
-	if got := faking.VetAddr(netip.MustParseAddr("198.18.0.7"), 0); got.Allow {
+	if got := faking.VetAddr(Target{Host: "good.test"}, netip.MustParseAddr("198.18.0.7")); got.Allow {
 		t.Errorf("port 0 is allowed: %+v", got)
+	}
+	if got := faking.VetAddr(mustTarget(t, "198.18.0.7:443"), netip.MustParseAddr("198.18.0.7")); got.Allow {
+		t.Errorf("a fake address that the client chose is allowed: %+v", got)
+	}
+	if got := faking.VetAddr(name, netip.MustParseAddr("198.18.0.7"), netip.MustParseAddr("198.18.0.7")); got.Allow {
+		t.Errorf("a fake address of the machine itself is allowed: %+v", got)
 	}
 }

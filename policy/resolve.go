@@ -232,12 +232,17 @@ func (c *choosing) finish(p *Policy) {
 			continue
 		}
 		p.HostAddresses = append(p.HostAddresses, file.hostAddresses...)
-		if p.UpstreamProxy == "" {
-			p.UpstreamProxy = file.upstreamProxy
+		// These two let pass what is not vetted here, so a user can't say them to
+		// an administrator.
+		heard := file == c.outermost()
+		if heard {
+			p.UpstreamProxy, p.UpstreamFake = file.upstreamProxy, file.upstreamFake
 		}
-		// It lets answers through, so a user can't say it to an administrator.
-		p.UpstreamFake = p.UpstreamFake || file.upstreamFake && file == c.outermost()
-		p.Origins = append(p.Origins, file.origins...)
+		for _, origin := range file.origins {
+			if heard || origin.Key != keyUpstreamProxy && origin.Key != keyUpstreamFake {
+				p.Origins = append(p.Origins, origin)
+			}
+		}
 	}
 	p.UnnamedAddrs = c.unnamed(p)
 }

@@ -239,10 +239,10 @@ func TestUnnamedAddrs(t *testing.T) {
 		t.Errorf("UnnamedAddrs = %v, want %v", p.UnnamedAddrs, want)
 	}
 	for addr, want := range map[netip.Addr]bool{five: false, nine: true} {
-		if got := p.VetAddr(addr, 22, five, nine); got.Allow != want {
+		if got := p.VetAddr(Target{Host: addr.String(), Addr: addr, Port: 22}, addr, five, nine); got.Allow != want {
 			t.Errorf("VetAddr(%v) of the host = %+v, want allow %v", addr, got, want)
 		}
-		if got := p.VetAddr(addr, 22); !got.Allow {
+		if got := p.VetAddr(Target{Host: addr.String(), Addr: addr, Port: 22}, addr); !got.Allow {
 			t.Errorf("VetAddr(%v) of another = %+v, want it allowed", addr, got)
 		}
 	}
@@ -258,6 +258,16 @@ func TestWholeHost(t *testing.T) {
 	}
 	if fmt.Sprint(p.HostAddresses) != "[203.0.113.7/32 198.51.100.0/24]" || p.UpstreamProxy != "http://a.t.test:1" || p.UpstreamFake || !p.MaskSockets || !slices.Equal(p.PeerNames, []string{"db"}) {
 		t.Errorf("both files became %+v", p)
+	}
+	// Through the user's proxy a name could lead where the administrator's limit
+	// does not.
+	silent := mustFile(t, "a.toml", "host-addresses = \"203.0.113.7\"\n")
+	p, err = Resolve(Request{Admin: silent, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.UpstreamProxy != "" || p.UpstreamFake || strings.Contains(fmt.Sprint(p.Origins), "upstream") {
+		t.Errorf("the user's proxy is heard beside an administrator: %+v", p)
 	}
 	p, err = Resolve(Request{User: user})
 	if err != nil {

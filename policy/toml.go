@@ -155,7 +155,7 @@ func (r *fileReader) setTop(key string, v value) (err error) {
 		if f.hostAddresses, words, err = readList(r, v, parseNet); err != nil {
 			err = fmt.Errorf("host-addresses: %w", err)
 		}
-	case "upstream-proxy":
+	case keyUpstreamProxy:
 		if v.kind != unstable.String {
 			return errors.New("upstream-proxy: want a string")
 		}
@@ -163,7 +163,7 @@ func (r *fileReader) setTop(key string, v value) (err error) {
 		if f.upstreamProxy, err = parseUpstream(v.text); err != nil {
 			err = fmt.Errorf("upstream-proxy: %w", err)
 		}
-	case "upstream-fake":
+	case keyUpstreamFake:
 		f.upstreamFake, err = boolean(key, v)
 		words = []word{{text: v.text, from: r.from(v.line)}}
 	default:

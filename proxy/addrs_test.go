@@ -42,6 +42,30 @@ func TestHostAddresses(t *testing.T) {
 	}
 }
 
+// TestUnnamedAddrs are addresses that the container may ask for because they lie
+// in a prefix of its limit. That opens none of the machine's own.
+func TestUnnamedAddrs(t *testing.T) {
+	t.Parallel()
+	own := netip.MustParseAddr("10.0.0.5")
+	f := toOrigin("")
+	f.routes["10.0.0.5:443"] = origin(t, echo)
+	for _, tt := range []struct {
+		name string
+		own  netip.Addr
+		want int
+	}{
+		{"control: somebody else's", public, 200},
+		{"the machine's own", own, 403},
+	} {
+		p := allow(t, "10.0.0.5")
+		p.UnnamedAddrs = []netip.Addr{own}
+		_, addr := serve(t, Options{Policy: p, OwnAddrs: func() ([]netip.Addr, error) { return []netip.Addr{tt.own}, nil }}, f)
+		if a := ask(t, addr, "CONNECT 10.0.0.5:443 HTTP/1.1\r\n\r\n"); a.status != tt.want {
+			t.Errorf("%s: %s, want %d", tt.name, a.line, tt.want)
+		}
+	}
+}
+
 // TestUpstreamFake is a machine whose own resolver gives out fake addresses, as
 // inside of another eggrun.
 func TestUpstreamFake(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -68,7 +67,7 @@ func (x *exchange) vet(addrs []netip.Addr) *refusal {
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		x.decided.Addresses = append(x.decided.Addresses, addr.String())
-		d := vetAddr(x.policy, x.target, addr, x.route.own)
+		d := x.policy.VetAddr(x.target, addr, x.route.own...)
 		if d.Allow {
 			x.route.addrs = append(x.route.addrs, addr)
 			continue
@@ -82,34 +81,6 @@ func (x *exchange) vet(addrs []netip.Addr) *refusal {
 	}
 	x.route.found = true
 	return nil
-}
-
-// vetAddr says whether addr may be dialled for t; own are the addresses of the
-// machine that dials.
-func vetAddr(p *policy.Policy, t policy.Target, addr netip.Addr, own []netip.Addr) policy.Decision {
-	// A resolver that gives out fake addresses stands between this machine and
-	// the world, and the policy says so. A client cannot choose one.
-	if p.UpstreamFake && !t.Addr.IsValid() && fakeRange().Contains(addr) && !slices.Contains(own, addr) {
-		return policy.Decision{Allow: true, Reason: policy.ReasonAllowed}
-	}
-	carried := carriedIPv4(addr)
-	for _, prefix := range p.HostAddresses {
-		if prefix.Contains(addr) || prefix.Contains(carried) {
-			own = append(slices.Clip(own), addr, carried)
-		}
-	}
-	return policy.VetAddr(p.Allowlist, addr, t.Port, own...)
-}
-
-// carriedIPv4 returns the IPv4 address inside of a NAT64 address (RFC 6052), and
-// every other address as it is.
-func carriedIPv4(addr netip.Addr) netip.Addr {
-	nat64 := netip.PrefixFrom(netip.AddrFrom16([16]byte{1: 0x64, 2: 0xff, 3: 0x9b}), 96)
-	if !nat64.Contains(addr) {
-		return addr
-	}
-	b := addr.As16()
-	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
 // dial connects to the target that find has found, and writes the decision to
@@ -161,7 +132,7 @@ func (x *exchange) dialer() dialFunc {
 			if err != nil {
 				return err
 			}
-			if d := vetAddr(x.policy, x.target, to.Addr().Unmap(), x.route.own); !d.Allow {
+			if d := x.policy.VetAddr(x.target, to.Addr(), x.route.own...); !d.Allow {
 				return fmt.Errorf("connect %q: %s", address, d.Rule)
 			}
 			return nil

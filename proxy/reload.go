@@ -12,8 +12,9 @@ var errRevoked = errors.New("no longer allowed")
 // place is what a request that is being served holds on to.
 type place struct {
 	target policy.Target
-	addr   netip.Addr // that was dialled; not valid before, and behind a proxy
-	local  bool       // a local port
+	addr   netip.Addr   // that was dialled; not valid before, and behind a proxy
+	own    []netip.Addr // of the machine, at that time
+	local  bool         // a local port
 }
 
 // allowedBy reports whether a policy would let the request go on.
@@ -21,7 +22,7 @@ func (l place) allowedBy(now *policy.Policy) bool {
 	if l.local {
 		return decideLocal(now, l.target.Port).Allow
 	}
-	return now.Decide(l.target).Allow && (!l.addr.IsValid() || vetAddr(now, l.target, l.addr, nil).Allow)
+	return now.Decide(l.target).Allow && (!l.addr.IsValid() || now.VetAddr(l.target, l.addr, l.own...).Allow)
 }
 
 // SetPolicy replaces the policy, at once for every decision that is made from
@@ -43,7 +44,7 @@ func (p *DomainProxy) SetPolicy(now *policy.Policy) {
 func (x *exchange) settle(addr netip.Addr) {
 	x.p.mu.Lock()
 	defer x.p.mu.Unlock()
-	l := place{x.target, addr, x.proto == protoLocal}
+	l := place{x.target, addr, x.route.own, x.proto == protoLocal}
 	x.p.live[x] = l
 	if now := x.p.policy.Load(); now != x.policy && !l.allowedBy(now) {
 		x.cancel(errRevoked)

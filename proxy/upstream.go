@@ -16,7 +16,7 @@ import (
 )
 
 // upstreamProxy is a proxy between this machine and the world. It comes from the
-// policy file or the runtime's own environment, never from a container.
+// policy file, never from a container.
 type upstreamProxy struct {
 	url     *url.URL
 	address string // host:port
