@@ -92,13 +92,16 @@ func (n *Network) Close() {
 // Agree returns the policy of a container that would have own by itself, nil for
 // none; asked tells whether it asked for that. One namespace has one policy: what
 // would be refused to one member another one would fetch for it. Who asks for
-// nothing takes what the others have, and the first one that asks sets it.
+// nothing takes what the others have, and the first one that asks sets it. Who
+// asks for no wall is never let in: it could take that of the others down.
 func (n *Network) Agree(own *policy.Policy, asked bool) (*policy.Policy, error) {
 	switch {
-	case n.policy == nil || asked && !n.asked:
+	case n.policy == nil:
 		return own, nil
 	case !asked:
 		return n.policy, nil
+	case !n.asked && own.Wall() != nil:
+		return own, nil
 	}
 	theirs, ours := rules(n.policy), rules(own)
 	if !slices.Equal(theirs, ours) {
@@ -111,6 +114,9 @@ func (n *Network) Agree(own *policy.Policy, asked bool) (*policy.Policy, error) 
 // rules are all of what a policy says about the network, comparable and to be
 // read: the entries of its list, then the keys that differ from their defaults.
 func rules(p *policy.Policy) []string {
+	if p.Wall() == nil {
+		return []string{"network=full"}
+	}
 	lines := slices.Clone(p.Domains)
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
@@ -127,6 +133,10 @@ func rules(p *policy.Policy) []string {
 	add(p.Observe, "mode=observe")
 	add(!p.Transparent, "transparent=off")
 	add(p.UpstreamFake, "upstream-fake")
+	// The same list may open less of the host for one than for another, by their
+	// limits.
+	add(len(p.HostAddresses) > 0, "host-addresses=%v", p.HostAddresses)
+	add(len(p.UnnamedAddrs) > 0, "not-of-the-host=%v", p.UnnamedAddrs)
 	return lines
 }
 

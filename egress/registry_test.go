@@ -22,6 +22,11 @@ func TestAgree(t *testing.T) {
 		return p
 	}
 	here, same, other, narrower := parse("a.example b.example:8443"), parse("b.example:8443,a.example"), parse("c.example"), parse("a.example")
+	nothing := parse("")
+	open, err := policy.Resolve(policy.Request{Annotations: map[string]string{"eggrun.network": "full"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := func(asked bool) *Network { return &Network{policy: here, asked: asked, container: "web1"} }
 	for name, tt := range map[string]struct {
 		network *Network
@@ -37,6 +42,10 @@ func TestAgree(t *testing.T) {
 		"another":                       {served(true), other, true, nil},
 		"a narrower one":                {served(true), narrower, true, nil},
 		"the first request of all":      {served(false), other, true, other},
+		"no wall, the first one":        {&Network{}, open, true, open},
+		"no wall":                       {served(true), open, true, nil},
+		"no wall where a default is":    {served(false), open, true, nil},
+		"no wall where nothing is":      {&Network{policy: nothing, asked: true, container: "web1"}, open, true, nil},
 		"a default where a default is":  {served(false), other, false, here},
 		"no request where a default is": {served(false), nil, false, here},
 	} {
@@ -44,7 +53,7 @@ func TestAgree(t *testing.T) {
 		if got != tt.want || (err != nil) != (tt.want == nil && tt.network.policy != nil) {
 			t.Errorf("%s: %v, error %v", name, got, err)
 		}
-		if err != nil && (!strings.Contains(err.Error(), "[a.example b.example:8443]") || !strings.Contains(err.Error(), "container web1")) {
+		if err != nil && (!strings.Contains(err.Error(), "has ["+strings.Join(rules(tt.network.policy), " ")+"]") || !strings.Contains(err.Error(), "container web1")) {
 			t.Errorf("%s: error %q does not say what is there", name, err)
 		}
 	}
