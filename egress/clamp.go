@@ -31,7 +31,10 @@ func clamp(plan *spec.Plan, devicesOpen bool) {
 	clampMounts(plan)
 }
 
-// clampMounts makes the kernel's files read-only.
+// clampMounts makes the kernel's files read-only, and the engine's resolv.conf:
+// it says who may be asked for the names of peers. Engines share one file among
+// the containers of a network and keep it when one is started again, so whoever
+// writes it would choose the resolver that the next one's sidecar asks.
 func clampMounts(plan *spec.Plan) {
 	joined, hasCgroups := plan.HasNamespace(specs.CgroupNamespace)
 	ownCgroups := hasCgroups && joined == ""
@@ -40,7 +43,7 @@ func clampMounts(plan *spec.Plan) {
 		switch {
 		case m.Type == "proc":
 			sealProc(plan, m.Target)
-		case m.Type == "sysfs", m.IsBind() && isKernelFS(m.Source):
+		case m.Type == "sysfs", m.IsBind() && (isKernelFS(m.Source) || path.Clean(m.Target) == resolvConf):
 			makeReadOnly(m)
 		case (m.Type == "cgroup" || m.Type == "cgroup2") && !ownCgroups:
 			// More may be shown there than is the container's own, and in

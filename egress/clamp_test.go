@@ -53,9 +53,10 @@ func TestClampMounts(t *testing.T) {
 		mount("proc", "proc", "/proc"), mount("proc", "proc", "/proc2"), mount("sysfs", "sysfs", "/sys"), mount("cgroup2", "d", "/x"),
 		mount("cgroup", "cgroup", "/sys/fs/cgroup"), mount("tmpfs", "/sys", "/run"),
 		mount("", "/sys", "/sys2"), mount("", "/sys/fs", "/fs"), mount("", "/proc/sys", "/z"), mount("", "/tmp", "/tmp"),
+		mount("", "/etc/hosts", "/etc//resolv.conf"), mount("", "/etc/hosts", "/etc/hosts"),
 	}
 	clamp(plan, false)
-	want := []bool{false, false, true, true, true, false, true, true, true, false}
+	want := []bool{false, false, true, true, true, false, true, true, true, false, true, false}
 	for i, m := range plan.Mounts {
 		isRO := m.ReadOnly && m.Set == ro && m.Clear == 0 && m.RecClear == unix.MOUNT_ATTR_NODEV && (m.RecSet == unix.MOUNT_ATTR_RDONLY) == m.IsBind()
 		isRW := !m.ReadOnly && m.Set == rw && m.Clear == unix.MOUNT_ATTR_RDONLY && m.RecSet == 0

@@ -162,6 +162,26 @@ func TestLockedNames(t *testing.T) {
 	}
 }
 
+// TestLockedResolvConf has a container write into the engine's resolv.conf, which
+// says whom the sidecar of the next one asks.
+func TestLockedResolvConf(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t))
+	w := l.newWorld(true)
+	resolv := filepath.Join(l.dir, "resolv.conf")
+	const before = "nameserver 10.77.0.1\n"
+	attack := func(edits ...edit) string {
+		writeFile(t, resolv, before, 0o666)
+		mount := addMounts(specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: resolv, Options: []string{"bind"}})
+		l.run(append(edits, sh("echo nameserver 203.0.113.9 > /etc/resolv.conf"), mount, w.network())...)
+		return readFile(t, resolv)
+	}
+	if got := attack(); got == before {
+		t.Error("control: without a policy nothing was written")
+	}
+	equal(t, "the engine's file", attack(domains(allowedName)), before)
+}
+
 // questionName returns the name that a DNS message asks for.
 func questionName(message []byte) string {
 	var labels []string
