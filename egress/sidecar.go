@@ -237,6 +237,7 @@ func (s *sidecar) setUpstream(sockets map[string]*os.File) error {
 		s.upstream, s.engine.Upstream = upstream, upstream
 	}
 	s.resolver.SetEngine(s.engine)
+	s.applyPolicy()
 	return nil
 }
 
@@ -247,6 +248,7 @@ func (s *sidecar) setEngine(b *brought) {
 	peers := b.Peers
 	if b.Conf != nil {
 		s.engine.Search = b.Conf.Search
+		s.applyPolicy()
 		if s.upstream != nil {
 			s.upstream.SetServers(b.Conf.Nameservers)
 		}
@@ -352,8 +354,16 @@ func (s *sidecar) setPolicy(p *policy.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.policy = p
-	s.resolver.SetPolicy(p)
-	s.proxy.SetPolicy(p)
+	s.applyPolicy()
+}
+
+// applyPolicy tells everybody the policy, which covers no made-up name of the
+// container's network. s.mu is held, or nothing is served yet.
+func (s *sidecar) applyPolicy() {
+	p := *s.policy
+	p.SearchDomains = s.engine.Search
+	s.resolver.SetPolicy(&p)
+	s.proxy.SetPolicy(&p)
 }
 
 // denied notes a name that was refused before there was a connection.

@@ -1,10 +1,14 @@
 package egress
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,10 +19,12 @@ import (
 	"syscall"
 	"testing"
 
+	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
 	"eggrun/internal/need"
 	"eggrun/internal/syncsocket"
 	"eggrun/policy"
+	"eggrun/proxy"
 
 	"golang.org/x/sys/unix"
 )
@@ -370,4 +376,53 @@ func TestSidecarWithoutRoot(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// TestSidecarSearchDomains has "*" pass no name that a libc of the container
+// made up of a short one, whether the domain was known at create, comes by start,
+// or the policy is replaced.
+func TestSidecarSearchDomains(t *testing.T) {
+	t.Parallel()
+	pol, err := policyOf("*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sidecar{policy: pol, resolver: resolver.New(resolver.Options{Policy: pol})}
+	t.Cleanup(s.resolver.Close)
+	s.proxy = proxy.New(proxy.Options{Policy: pol, Lookup: func(context.Context, string) ([]netip.Addr, error) {
+		return nil, errors.New("nobody to ask")
+	}})
+	listener, _ := listen(t)
+	served := make(chan error, 1)
+	go func() { served <- s.proxy.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.proxy.Close(), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	want := func(when, name, status string) {
+		t.Helper()
+		conn, err := net.Dial("tcp4", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "CONNECT %s:443 HTTP/1.1\r\n\r\n", name)
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || !strings.HasPrefix(answer, "HTTP/1.1 "+status+" ") {
+			t.Errorf("%s: CONNECT %s: %q, %v, want %s", when, name, answer, err, status)
+		}
+	}
+	const made, other = "github.com.corp.example.com", "github.com.other.example.com"
+	want("control", made, "502")
+	s.conf.Search = []string{"corp.example.com"}
+	if err := s.setUpstream(nil); err != nil {
+		t.Fatal(err)
+	}
+	want("create", made, "403")
+	want("create", other, "502")
+	s.setEngine(&brought{Conf: &resolver.Conf{Search: []string{"other.example.com"}}})
+	want("start", other, "403")
+	s.setPolicy(pol)
+	want("reload", other, "403")
 }
