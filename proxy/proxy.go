@@ -167,6 +167,9 @@ func New(opts Options) *DomainProxy {
 		DisableGeneralOptionsHandler: true,
 	}
 	p.server.Protocols.SetHTTP1(true)
+	// One request a connection, whatever becomes of its headers: ReverseProxy
+	// clears them behind an interim response.
+	p.server.SetKeepAlivesEnabled(false)
 	return p
 }
 
