@@ -41,6 +41,9 @@ func checkMounts(g *gaps, plan *spec.Plan, pol *policy.Policy, around Surroundin
 			continue
 		}
 		way, id, err := w.wayOut(m.Source)
+		if err == nil && way == nil && m.Recursive {
+			way, err = w.wayBelow(m.Source)
+		}
 		if err != nil {
 			return fmt.Errorf("mount %q on %q: %w", m.Source, m.Target, err)
 		}

@@ -82,6 +82,57 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
+// TestWayBelow has a procfs mounted in a directory that is shared with all that is
+// below it, as the root of a chroot on the host has.
+func TestWayBelow(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	inner := filepath.Join(dir, "root/proc")
+	for _, path := range []string{inner, filepath.Join(dir, "root2")} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("proc", inner, "proc", unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(inner, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("root", link); err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policyOf("good.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		source    string
+		recursive bool
+		want      bool
+	}{
+		{filepath.Join(dir, "root"), true, true},
+		{link, true, true},
+		{dir, true, true},
+		{filepath.Join(dir, "root"), false, false},
+		{filepath.Join(dir, "root2"), true, false},
+		{filepath.Join(dir, "missing"), true, false},
+		{"/sys", true, false}, // read-only with all of it
+	} {
+		plan := &spec.Plan{Mounts: []spec.Mount{{Mount: sandbox.Mount{Source: tt.source, Target: "/x"}, Recursive: tt.recursive}}}
+		var g gaps
+		if err := checkMounts(&g, plan, pol, Where{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(g.found, " "); strings.Contains(got, "a proc is mounted below it") != tt.want || !tt.want && got != "" {
+			t.Errorf("%s: %q, want a gap: %v", tt.source, got, tt.want)
+		}
+	}
+}
+
 // TestAllowSockets names each of the ways in the policy, by any of its paths.
 func TestAllowSockets(t *testing.T) {
 	t.Parallel()
