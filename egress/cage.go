@@ -217,9 +217,10 @@ func dropRights(dirs []*os.File, exe *os.File, uid uint32) error {
 	return none.Apply(0)
 }
 
-// limits bound what a broken sidecar can use up: memory for 4096 tunnels, and
-// the descriptors that they hold at most, with as many clients that wait to ask. There is none for processes: it would
-// count those of all sidecars, and the filter allows none anyway.
+// limits bound what a broken sidecar can use up: memory for 4096 tunnels, and the
+// descriptors that they hold at most, with as many clients that wait to ask. There
+// is none for processes: it would count those of all sidecars, and the filter
+// allows none anyway.
 var limits = map[int]uint64{
 	unix.RLIMIT_AS:       4 << 30,
 	unix.RLIMIT_NOFILE:   7*4096 + 1024,

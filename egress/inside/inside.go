@@ -9,34 +9,10 @@
 package inside
 
 import (
-	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
-
-// Listen makes sure that the calling thread's network namespace is closed,
-// brings its loopback up and opens a TCP listener on 127.0.0.1:port there.
-//
-// Clients can connect from then on; the kernel queues them until the sidecar
-// accepts. The socket is plain TCP (Go's own would be MPTCP), close-on-exec, and
-// shares its port with nobody.
-//
-// A namespace that is not closed, or whose port is taken, is an
-// [sandbox.EnforcementError].
-func Listen(port int) (*os.File, error) {
-	if err := CheckClosed(); err != nil {
-		return nil, err
-	}
-	if err := LoopbackUp(); err != nil {
-		return nil, err
-	}
-	var s Sockets
-	if err := s.listen(Proxy4, netip.AddrPortFrom(localhost4, uint16(port))); err != nil {
-		return nil, err
-	}
-	return s.All[0].File, nil
-}
 
 // LoopbackUp brings up lo of the calling thread's network namespace, unless it
 // is. It needs CAP_NET_ADMIN over the namespace.

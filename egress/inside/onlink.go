@@ -101,7 +101,7 @@ func subnets(links []link) (networks []netip.Prefix, err error) {
 	return networks, nil
 }
 
-// neighbours are the addresses of the networks that are not the host's: without
+// neighbourRanges are the addresses of the networks that are not the host's: without
 // those of host, and without each network's own address, its first host's, which
 // is a gateway even where no route says so, and its broadcast.
 func neighbourRanges(networks []netip.Prefix, host []netip.Addr) []addrRange {
