@@ -91,8 +91,6 @@ type creation struct {
 	// network is the namespace that the container is to be in; nil where that
 	// matters to nobody.
 	network *egress.Network
-	// noTables is set where the kernel has no nftables.
-	noTables bool
 	// asked tells whether the container itself asks for its policy.
 	asked bool
 	// launch is the sidecar, which gets ready meanwhile; nil where none is

@@ -135,7 +135,6 @@ func (c *creation) takeSockets(message *syncsocket.Message) error {
 		return unexpected(message)
 	}
 	sockets := &inside.Sockets{NoTables: body.NoTables}
-	c.noTables = body.NoTables
 	for i, name := range body.Names {
 		sockets.All = append(sockets.All, inside.Socket{Name: name, File: message.Files[i]})
 	}
@@ -164,7 +163,7 @@ func (c *creation) noteSidecar(sidecar linux.Process, err error) error {
 // policy says so, or where nothing but the sidecar sees that the namespace was
 // opened.
 func (c *creation) startKiller() error {
-	if !c.policy.KillOnProxyExit && !c.noTables {
+	if !c.policy.KillOnProxyExit && !c.walled.NoTables {
 		return nil
 	}
 	var kill *os.File

@@ -85,6 +85,8 @@ type Prepared struct {
 	Policy  *policy.Policy
 	// ProxyEnv tells whether the environment names the proxy.
 	ProxyEnv bool
+	// NoTables is that of [inside.Sockets], known once the container has entered.
+	NoTables bool
 	conf     *resolver.Conf
 	// unsettled is nil where nothing is left to start.
 	unsettled *Unsettled

@@ -152,8 +152,10 @@ func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *in
 	if err != nil {
 		return linux.Process{}, err
 	}
+	p.NoTables = sockets.NoTables
 	r := &record{
-		Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked || p.Network.asked, Members: append(others, m.record()),
+		Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked || p.Network.asked, NoTables: p.NoTables,
+		Members: append(others, m.record()),
 	}
 	if err := e.save(r); err != nil {
 		return process, err
@@ -249,7 +251,7 @@ func (p *Prepared) join(e *entry, r *record, m *Member) error {
 	if err != nil {
 		return err
 	}
-	p.Policy = agreed
+	p.Policy, p.NoTables = agreed, r.NoTables
 	// Before it is one, like everything that a crash may leave behind.
 	r.Members = append(r.living(), m.record())
 	if err := e.save(r); err != nil {

@@ -65,6 +65,8 @@ type record struct {
 	Policy    *policy.Policy `json:"policy"`
 	// Asked is that of [Member].
 	Asked bool `json:"asked,omitempty"`
+	// NoTables is that of [inside.Sockets].
+	NoTables bool `json:"noTables,omitempty"`
 	// Members are all that came since the first one; some may have ended.
 	Members []memberRecord `json:"members"`
 }

@@ -2,13 +2,19 @@ package egress
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"eggrun/egress/inside"
+	"eggrun/egress/resolver"
 	"eggrun/internal/linux"
+	"eggrun/internal/need"
 	"eggrun/policy"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestAgree is who may share a network namespace.
@@ -130,5 +136,60 @@ func TestPrune(t *testing.T) {
 	_, deadErr := os.Stat(filepath.Join(registry, "dead"))
 	if aliveErr != nil || !errors.Is(deadErr, os.ErrNotExist) {
 		t.Errorf("alive: %v, dead: %v", aliveErr, deadErr)
+	}
+}
+
+// TestNoTables has a second container join the namespace of one that only its
+// sidecar watches over: it must end with that too.
+func TestNoTables(t *testing.T) {
+	need.Root(t)
+	pol, err := policyOf("a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := linux.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pidfd, err := self.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	for _, noTables := range []bool{false, true} {
+		e, err := lockEntry(filepath.Join(t.TempDir(), "entry"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.close()
+		enter := func(name string) (*Prepared, *Member) {
+			id := fmt.Sprintf("eggrun-test-%d-%s-%v", os.Getpid(), name, noTables)
+			testAudit(t, id, false)
+			return &Prepared{Network: &Network{entry: e.dir}, Policy: pol, conf: &resolver.Conf{}},
+				&Member{ID: id, Init: pidfd, Process: self, Launch: func() (*Launched, error) { return Launch(id) }}
+		}
+		listener, file := listen(t)
+		defer listener.Close()
+		first, m := enter("first")
+		sidecar, err := first.serve(e, m, nil, &inside.Sockets{NoTables: noTables, All: []inside.Socket{{Name: inside.Proxy4, File: file}}})
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = unix.Kill(sidecar.PID, unix.SIGKILL)
+			_, _ = unix.Wait4(sidecar.PID, nil, 0, nil)
+		})
+		r, err := e.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, m := enter("second")
+		if err := second.join(e, r, m); err != nil {
+			t.Fatal(err)
+		}
+		if first.NoTables != noTables || second.NoTables != noTables {
+			t.Errorf("the first has NoTables %v, the second %v, want %v", first.NoTables, second.NoTables, noTables)
+		}
 	}
 }
