@@ -71,6 +71,7 @@ func TestParseFileRefuses(t *testing.T) {
 		{"group twice", "[groups]\na = []\na = []\n", "p.toml:3: "},
 		{"a misspelt key", "[default]\nalow = [\"a.test\"]\n", `p.toml:2: key "alow": unknown; the keys of a section are `},
 		{"a key before the first section", "domains = [\"a.test\"]\n", `p.toml:1: key "domains": unknown before the first section; the keys are `},
+		{"a section of two lines", "[\"a\\nb\"]\n", "p.toml:1: section [a b]: unknown; the sections are "},
 		{"a misspelt section", "\n[defaults]\n", "p.toml:2: section [defaults]: unknown; the sections are "},
 		{"a section in a section", "[default.x]\n", "p.toml:1: section [default.x]: unknown"},
 		{"match as table", "[match]\n", "p.toml:1: section [match]: unknown"},

@@ -102,7 +102,7 @@ func (r *fileReader) value(node *unstable.Node) (value, error) {
 // table begins a table.
 func (r *fileReader) table(path []string, array bool) error {
 	f := r.file
-	switch name := strings.Join(path, "."); {
+	switch name := oneLine(strings.Join(path, ".")); {
 	case array && name == "match":
 		m := &match{file: f, line: r.line, rules: section{}}
 		f.matches = append(f.matches, m)
