@@ -8,28 +8,36 @@ import (
 	"eggrun/sandbox"
 )
 
-// addrRange is the addresses from first to last, both of one family.
-type addrRange struct{ first, last netip.Addr }
+// Range is the addresses from First to Last, both of one family.
+type Range struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
 
-func rangeOf(p netip.Prefix) addrRange {
+// Contains tells whether a is one of them.
+func (r Range) Contains(a netip.Addr) bool {
+	return a.BitLen() == r.First.BitLen() && !a.Less(r.First) && !r.Last.Less(a)
+}
+
+func rangeOf(p netip.Prefix) Range {
 	p = p.Masked()
 	bytes := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
 	last, _ := netip.AddrFromSlice(bytes)
-	return addrRange{p.Addr(), last}
+	return Range{p.Addr(), last}
 }
 
 // merge returns the same addresses in ascending ranges that don't touch.
-func merge(ranges []addrRange) (merged []addrRange) {
+func merge(ranges []Range) (merged []Range) {
 	ranges = slices.Clone(ranges)
-	slices.SortFunc(ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	slices.SortFunc(ranges, func(a, b Range) int { return a.First.Compare(b.First) })
 	for _, r := range ranges {
-		if n := len(merged) - 1; n >= 0 && merged[n].first.BitLen() == r.first.BitLen() &&
-			(!merged[n].last.Less(r.first) || merged[n].last.Next() == r.first) {
-			if merged[n].last.Less(r.last) {
-				merged[n].last = r.last
+		if n := len(merged) - 1; n >= 0 && merged[n].First.BitLen() == r.First.BitLen() &&
+			(!merged[n].Last.Less(r.First) || merged[n].Last.Next() == r.First) {
+			if merged[n].Last.Less(r.Last) {
+				merged[n].Last = r.Last
 			}
 			continue
 		}
@@ -39,26 +47,26 @@ func merge(ranges []addrRange) (merged []addrRange) {
 }
 
 // without returns ranges less all of what.
-func without(ranges []addrRange, what addrRange) (rest []addrRange) {
+func without(ranges []Range, what Range) (rest []Range) {
 	for _, r := range ranges {
-		if r.last.Less(what.first) || what.last.Less(r.first) {
+		if r.Last.Less(what.First) || what.Last.Less(r.First) {
 			rest = append(rest, r)
 			continue
 		}
-		if r.first.Less(what.first) {
-			rest = append(rest, addrRange{r.first, what.first.Prev()})
+		if r.First.Less(what.First) {
+			rest = append(rest, Range{r.First, what.First.Prev()})
 		}
-		if what.last.Less(r.last) {
-			rest = append(rest, addrRange{what.last.Next(), r.last})
+		if what.Last.Less(r.Last) {
+			rest = append(rest, Range{what.Last.Next(), r.Last})
 		}
 	}
 	return rest
 }
 
 // only are the ranges of a family, told by an address.
-func only(ranges []addrRange, isFamily func(netip.Addr) bool) (some []addrRange) {
+func only(ranges []Range, isFamily func(netip.Addr) bool) (some []Range) {
 	for _, r := range ranges {
-		if isFamily(r.first) {
+		if isFamily(r.First) {
 			some = append(some, r)
 		}
 	}
@@ -104,23 +112,23 @@ func subnets(links []link) (networks []netip.Prefix, err error) {
 // neighbourRanges are the addresses of the networks that are not the host's: without
 // those of host, and without each network's own address, its first host's, which
 // is a gateway even where no route says so, and its broadcast.
-func neighbourRanges(networks []netip.Prefix, host []netip.Addr) []addrRange {
-	var ranges []addrRange
+func neighbourRanges(networks []netip.Prefix, host []netip.Addr) []Range {
+	var ranges []Range
 	for _, n := range networks {
 		ranges = append(ranges, rangeOf(n))
 	}
 	ranges = merge(ranges)
 	for _, n := range networks {
 		r := rangeOf(n)
-		for _, a := range []netip.Addr{r.first, r.first.Next(), r.last} {
+		for _, a := range []netip.Addr{r.First, r.First.Next(), r.Last} {
 			if a.IsValid() {
-				ranges = without(ranges, addrRange{a, a})
+				ranges = without(ranges, Range{a, a})
 			}
 		}
 	}
 	for _, a := range host {
 		a = a.Unmap().WithZone("")
-		ranges = without(ranges, addrRange{a, a})
+		ranges = without(ranges, Range{a, a})
 	}
 	for _, p := range never {
 		ranges = without(ranges, rangeOf(p))
@@ -130,8 +138,8 @@ func neighbourRanges(networks []netip.Prefix, host []netip.Addr) []addrRange {
 
 // named are the ranges of prefixes that somebody wrote out, literally, but for
 // those that never leave a host.
-func named(prefixes []netip.Prefix) []addrRange {
-	var ranges []addrRange
+func named(prefixes []netip.Prefix) []Range {
+	var ranges []Range
 	for _, p := range prefixes {
 		ranges = append(ranges, rangeOf(p))
 	}

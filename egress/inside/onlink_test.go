@@ -28,10 +28,10 @@ func addresses(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-func text(ranges []addrRange) string {
+func text(ranges []Range) string {
 	var all []string
 	for _, r := range ranges {
-		all = append(all, r.first.String()+"-"+r.last.String())
+		all = append(all, r.First.String()+"-"+r.Last.String())
 	}
 	return strings.Join(all, " ")
 }

@@ -25,7 +25,7 @@ const maxElements = 512
 
 // install puts the table into the calling thread's network namespace, in one
 // transaction and in the place of an older one: at no time is there none.
-func (w *Wall) install(peers, inbound []addrRange) error {
+func (w *Wall) install(peers, inbound []Range) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
@@ -37,7 +37,7 @@ func (w *Wall) install(peers, inbound []addrRange) error {
 	s := newSets(table)
 	for _, one := range []struct {
 		set    *nftables.Set
-		ranges []addrRange
+		ranges []Range
 	}{
 		{s.peers4, only(peers, netip.Addr.Is4)}, {s.peers6, only(peers, netip.Addr.Is6)},
 		{s.inbound4, only(inbound, netip.Addr.Is4)}, {s.inbound6, only(inbound, netip.Addr.Is6)},
@@ -99,15 +99,15 @@ func ports(numbers []uint16) (elements []nftables.SetElement) {
 }
 
 // addSet adds a set with its ranges, which don't touch each other.
-func addSet(conn *nftables.Conn, set *nftables.Set, ranges []addrRange) error {
+func addSet(conn *nftables.Conn, set *nftables.Set, ranges []Range) error {
 	if err := conn.AddSet(set, nil); err != nil {
 		return err
 	}
 	var elements []nftables.SetElement
 	for _, r := range ranges {
-		elements = append(elements, nftables.SetElement{Key: r.first.AsSlice()})
+		elements = append(elements, nftables.SetElement{Key: r.First.AsSlice()})
 		// Past the last address of all there is no end to name.
-		if after := r.last.Next(); after.IsValid() {
+		if after := r.Last.Next(); after.IsValid() {
 			elements = append(elements, nftables.SetElement{Key: after.AsSlice(), IntervalEnd: true})
 		}
 	}

@@ -108,7 +108,7 @@ func setUpLoopback() error {
 // finds out who is on-link. Nobody becomes a peer later: not by an interface
 // that is added to a running container.
 func Recheck(w *Wall, atStart bool) error {
-	peers, inbound := merge(named(w.Peers.Prefixes)), []addrRange(nil)
+	peers, inbound := merge(named(w.Peers.Prefixes)), []Range(nil)
 	err := setUpLoopback()
 	if err != nil {
 		return err
@@ -127,8 +127,15 @@ func Recheck(w *Wall, atStart bool) error {
 	return err
 }
 
+// PeerRanges returns what the calling thread's network namespace reaches
+// directly: what [Recheck] puts into the table at start.
+func PeerRanges(w *Wall) ([]Range, error) {
+	peers, _, err := w.onLink()
+	return peers, err
+}
+
 // onLink returns who is reached directly, and whose networks may connect.
-func (w *Wall) onLink() (peers, inbound []addrRange, err error) {
+func (w *Wall) onLink() (peers, inbound []Range, err error) {
 	peers = named(w.Peers.Prefixes)
 	if !w.Peers.OnLink && !w.Inbound.OnLink {
 		return merge(peers), nil, nil
