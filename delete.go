@@ -35,7 +35,7 @@ var deleteCommand = &cli.Command{
 func remove(ctr *container.Container, force bool) error {
 	warnings, err := ctr.Delete(force)
 	for _, warning := range warnings {
-		fmt.Fprintf(os.Stderr, "eggrun: delete: %v\n", warning)
+		fmt.Fprintf(os.Stderr, "eggrun: delete: %s\n", printable(warning.Error()))
 	}
 	return err
 }
