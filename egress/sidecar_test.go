@@ -387,7 +387,11 @@ func TestSidecarSearchDomains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sidecar{policy: pol, resolver: resolver.New(resolver.Options{Policy: pol})}
+	server, err := resolver.New(resolver.Options{Policy: pol})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sidecar{policy: pol, resolver: server}
 	t.Cleanup(s.resolver.Close)
 	s.proxy = proxy.New(proxy.Options{Policy: pol, Lookup: func(context.Context, string) ([]netip.Addr, error) {
 		return nil, errors.New("nobody to ask")

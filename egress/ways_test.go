@@ -124,7 +124,7 @@ func TestWayBelow(t *testing.T) {
 	} {
 		plan := &spec.Plan{Mounts: []spec.Mount{{Mount: sandbox.Mount{Source: tt.source, Target: "/x"}, Recursive: tt.recursive}}}
 		var g gaps
-		if err := checkMounts(&g, plan, pol, Where{}); err != nil {
+		if err := checkMounts(&g, plan, pol, Surroundings{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(g.found, " "); strings.Contains(got, "a proc is mounted below it") != tt.want || !tt.want && got != "" {
