@@ -167,8 +167,8 @@ func isGone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
-// existing leaves out the cgroups that a caller without privileges could not
-// make, for which no limit was asked.
+// existing leaves out the cgroups that are not there: a caller without privileges
+// could not make them, and no limit was asked for.
 func existing(paths map[string]string) map[string]string {
 	maps.DeleteFunc(paths, func(_, path string) bool {
 		_, err := os.Stat(path)

@@ -1,6 +1,8 @@
 package container
 
 import (
+	"maps"
+
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/systemd"
 )
@@ -39,10 +41,25 @@ func (s legacyScope) Set(r *cgroups.Resources) error {
 	return cgroups.DevicesSetV1(s.Path("devices"), r)
 }
 
-// isLegacyScope tells whether config is for one, which leaves out hosts where the
-// hierarchy of systemd is that of v2.
+// AddPid puts a further process where the container's are. One without device
+// rules may have no cgroup for them any more: systemd removes it when the last
+// other unit of the slice goes.
+func (s legacyScope) AddPid(sub string, pid int) error {
+	config, err := s.GetCgroups()
+	if err != nil {
+		return err
+	}
+	m, err := systemd.NewLegacyManager(config, existing(maps.Clone(s.GetPaths())))
+	if err != nil {
+		return err
+	}
+	return m.AddPid(sub, pid)
+}
+
+// isLegacyScope tells whether m is the library's manager of one. Where systemd has
+// a hierarchy of v2 beside those of v1, it keeps one of v1 as well, but need not.
 func isLegacyScope(m cgroups.Manager, config *cgroups.Cgroup) bool {
-	return config.Systemd && m.Path(systemdHierarchy) != ""
+	return config.Systemd && !cgroups.IsCgroup2UnifiedMode() && m.Path(systemdHierarchy) != ""
 }
 
 // setDevicePolicy has systemd know of the device rules when it starts the scope.

@@ -91,6 +91,35 @@ func TestSystemdPropertiesIgnored(t *testing.T) {
 	}
 }
 
+// TestSystemdNeighbours has containers with and without device rules in one slice.
+// With v1 systemd moves processes in the hierarchy of devices when a slice gets its
+// first unit with rules, and when it loses its last.
+func TestSystemdNeighbours(t *testing.T) {
+	t.Parallel()
+	l := systemdLab(t)
+	free := l.runDetached(sh("sleep 1000 & wait"), func(spec *specs.Spec) {
+		spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"})
+	})
+	all := func(when string) {
+		t.Helper()
+		eventually(t, "two processes "+when, func() bool {
+			r := l.call("ps", "--format", "json", free.id)
+			return r.code == 0 && strings.Count(r.stdout, ",") == 1
+		})
+		equal(t, "exec "+when, free.execOutput("echo works"), "works")
+	}
+	all("alone")
+	bound := l.runDetached(sh("exec sleep 1000"))
+	controller := map[bool]string{true: "", false: "devices"}[isCgroup2()]
+	equal(t, "cgroup with the rules", cgroupOf(t, bound.pid, controller), l.cgroupOf(bound.id))
+	all("beside another one")
+	l.wantSilent(l.call("delete", "--force", bound.id))
+	all("alone again")
+	l.wantSilent(l.call("kill", "--all", free.id, "KILL"))
+	equal(t, "exit status", free.wait(), 128+9)
+	free.delete()
+}
+
 // TestSystemdLimits are those of the unit, too: else the next daemon-reload would
 // undo them. It is alone: with v1, systemd then moves processes about that others
 // are just moving.

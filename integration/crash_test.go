@@ -171,7 +171,7 @@ func crashes(t *testing.T, l *lab, at int, args ...string) bool {
 func TestKillAtRandomMoments(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, eggrunOnly(t))
-	// What an undisturbed create takes here, to aim within it.
+	// About what an undisturbed run takes here, to aim within it.
 	begin := time.Now()
 	l.create(crashBundles[2].edits...).delete()
 	usual := time.Since(begin)
@@ -184,12 +184,16 @@ func TestKillAtRandomMoments(t *testing.T) {
 			args:    []string{"run", "--detach", "--bundle", b.dir, id},
 			globals: []string{"--root", l.root},
 		})
+		begin := time.Now()
 		if err := suite.reaper.start(cmd); err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(time.Duration(rand.Int64N(int64(usual))), func() { _ = cmd.Process.Kill() })
 		if suite.reaper.wait(cmd) != nil { // killed or done, both are wanted
 			killed++
+			usual += usual / 16
+		} else {
+			usual = time.Since(begin)
 		}
 		l.wantOK(l.call("delete", "--force", id))
 	}
