@@ -110,8 +110,8 @@ func (f *fakeCgroup) GetFreezerState() (cgroups.FreezerState, error) {
 	return cgroups.Thawed, nil
 }
 
-// TestLimits needs every limit to be set, those that the runtime could break
-// in the second step.
+// TestLimits needs every limit to be set, with those that the runtime could break
+// only in the second step.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	pids := int64(1)
@@ -123,10 +123,8 @@ func TestLimits(t *testing.T) {
 	early := full
 	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit = 0, 0, 0, nil
 	early.Unified = map[string]string{"cpu.weight": "9", "io.max": "10"}
-	late := cgroups.Resources{
-		Memory: 1, MemorySwap: 2, MemoryReservation: 3, PidsLimit: &pids, MemoryCheckBeforeUpdate: true, SkipDevices: true,
-		Unified: map[string]string{"memory.max": "6", "memory.high": "7", "pids.max": "8"},
-	}
+	late := full
+	late.SkipDevices = true
 	for _, tt := range []struct {
 		name string
 		in   cgroups.Resources

@@ -29,34 +29,31 @@ func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error 
 	return nil
 }
 
-// splitLimits returns resources without the limits of memory and processes, and
-// those limits, nil for none.
+// splitLimits returns resources without the limits of memory and processes, and,
+// where there are any, all of it but the device rules, else nil: with each change
+// systemd writes all that it knows of a unit, and what it does not know, as the
+// weight of block I/O, is then the default again.
 func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) {
 	rest := *resources
 	rest.Memory, rest.MemorySwap, rest.MemoryReservation, rest.PidsLimit = 0, 0, 0, nil
 	rest.Unified = nil
-	late = &cgroups.Resources{
-		Memory:                  resources.Memory,
-		MemorySwap:              resources.MemorySwap,
-		MemoryReservation:       resources.MemoryReservation,
-		MemoryCheckBeforeUpdate: resources.MemoryCheckBeforeUpdate,
-		PidsLimit:               resources.PidsLimit,
-		SkipDevices:             true,
-	}
+	isLate := resources.Memory != 0 || resources.MemorySwap != 0 || resources.MemoryReservation != 0 || resources.PidsLimit != nil
 	for file, value := range resources.Unified {
-		to := &rest.Unified
 		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") {
-			to = &late.Unified
+			isLate = true
+			continue
 		}
-		if *to == nil {
-			*to = make(map[string]string)
+		if rest.Unified == nil {
+			rest.Unified = make(map[string]string)
 		}
-		(*to)[file] = value
+		rest.Unified[file] = value
 	}
-	if late.Memory == 0 && late.MemorySwap == 0 && late.MemoryReservation == 0 && late.PidsLimit == nil && late.Unified == nil {
-		late = nil
+	if !isLate {
+		return &rest, nil
 	}
-	return &rest, late
+	all := *resources
+	all.Devices, all.SkipDevices = nil, true
+	return &rest, &all
 }
 
 // limitError tells a limit for which this system has no controller from a

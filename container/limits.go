@@ -69,6 +69,19 @@ func changeLimits(before, update *specs.LinuxResources) (*limitChange, error) {
 	return change, change.setMemory(or(before.Memory), update.Memory)
 }
 
+// keepFromSystemd adds what systemd sets back with any change of a unit, for it
+// does not know it: the weights of block I/O, and a CPU period without a quota.
+func (c *limitChange) keepFromSystemd(before *specs.LinuxResources) {
+	add := func(change, all *specs.LinuxResources) {
+		cpu, blockIO := *or(change.CPU), *or(change.BlockIO)
+		cpu.Quota, cpu.Period = cmp.Or(cpu.Quota, or(all.CPU).Quota), cmp.Or(cpu.Period, or(all.CPU).Period)
+		blockIO.Weight = cmp.Or(blockIO.Weight, or(all.BlockIO).Weight)
+		change.CPU, change.BlockIO = &cpu, &blockIO
+	}
+	add(c.apply, c.after)
+	add(c.undo, or(before))
+}
+
 // or returns what p points to, or something empty.
 func or[T any](p *T) *T {
 	if p == nil {

@@ -47,6 +47,9 @@ func (c *Container) Update(options *UpdateOptions) error {
 	if err != nil {
 		return err
 	}
+	if c.state.Cgroup.Manager == ManagerSystemd {
+		change.keepFromSystemd(c.state.Resources)
+	}
 	if err := setLimits(m, change.apply); err != nil {
 		return takeBack(m, change, err)
 	}

@@ -142,6 +142,30 @@ func TestSystemdLimits(t *testing.T) {
 	check("55", "52428800")
 }
 
+// TestSystemdKeeps: with each change of a scope systemd writes its limits anew,
+// and those that it does not know must not be back at the default after that.
+func TestSystemdKeeps(t *testing.T) {
+	t.Parallel()
+	needControllers(t, "cpu", "io", "pids")
+	need(t, "weights of block I/O", weights)
+	l := systemdLab(t)
+	c := l.create(sh("exec sleep 1000"), limited, func(spec *specs.Spec) {
+		spec.Linux.Resources.CPU = &specs.LinuxCPU{Period: pointer[uint64](50_000)}
+		spec.Linux.Resources.BlockIO = &specs.LinuxBlockIO{Weight: pointer[uint16](500)}
+	})
+	check := func(pids string) {
+		t.Helper()
+		c.wantLimit(pidsLimit, pids, "")
+		c.wantLimit(cpuPeriod, "50000", "max 50000")
+		c.wantLimit(limit{"blkio", "blkio.bfq.weight", "io.weight"}, "500", "default 4950")
+	}
+	check("77")
+	c.update("--pids-limit", "55")
+	check("55")
+	c.update("--cpu-share", "300")
+	check("55")
+}
+
 // TestSystemdSubgroup puts the container into a cgroup below its scope, and what
 // it runs into one that it manages by itself: crun's annotations.
 func TestSystemdSubgroup(t *testing.T) {
