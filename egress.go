@@ -115,7 +115,11 @@ func readAudit(c *cli.Context, each func(*egress.AuditLine) error) error {
 	if err != nil {
 		return err
 	}
-	return egress.ReadAudit(id, where, each)
+	path, err := egress.FindAudit(id, where, c.String("root") == "")
+	if err != nil {
+		return err
+	}
+	return egress.ReadAudit(path, each)
 }
 
 func egressWhere(c *cli.Context) (where egress.Where, err error) {

@@ -40,7 +40,7 @@ func (c *checker) stateDir() Result {
 
 func (c *checker) auditDir() Result {
 	r := Result{Group: installationGroup, Name: "audit", Status: OK}
-	path, err := egress.AuditPath("", c.Rootless)
+	path, err := egress.AuditPath("", egress.Where{Rootless: c.Rootless})
 	dir := filepath.Dir(path)
 	r.Cause = dir
 	switch {

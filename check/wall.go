@@ -218,13 +218,13 @@ func (c *checker) runtime(ctx context.Context, args ...string) *exec.Cmd {
 
 // takeAudit reads the audit log of the container and removes it.
 func (c *checker) takeAudit(id string) string {
-	path, err := egress.AuditPath(id, false)
-	if c.Rootless {
-		path = filepath.Join(c.dir, "eggrun", id+".jsonl")
-	}
+	path, err := egress.AuditPath(id, egress.Where{RuntimeRoot: filepath.Join(c.dir, "state")})
 	if err != nil {
 		c.remember(err)
 		return ""
+	}
+	if c.Rootless {
+		path = filepath.Join(c.dir, "eggrun", filepath.Base(path))
 	}
 	data, err := os.ReadFile(path)
 	if err == nil {

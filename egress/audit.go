@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -40,19 +41,26 @@ func auditDir(rootless bool) (string, error) {
 	return filepath.Join(base, "eggrun"), nil
 }
 
-// AuditPath returns the file of a container's audit.
-func AuditPath(id string, rootless bool) (string, error) {
-	dir, err := auditDir(rootless)
-	return filepath.Join(dir, id+auditSuffix), err
+// AuditPath returns the file of a container's audit. Containers of the same id with
+// different directories for their state have one each.
+func AuditPath(id string, where Where) (string, error) {
+	dir, err := auditDir(where.Rootless)
+	root := sha256.Sum256([]byte(filepath.Clean(where.RuntimeRoot)))
+	return filepath.Join(dir, fmt.Sprintf("%s@%x%s", id, root[:4], auditSuffix)), err
 }
 
-// openAudit opens the audit log of a container, for a sidecar. A lock on it says
-// that it is being written.
-func openAudit(id string, rootless bool) (*os.File, error) {
-	path, err := AuditPath(id, rootless)
+// auditsOf returns the audits of all containers with an id.
+func auditsOf(id string, rootless bool) ([]string, error) {
+	dir, err := auditDir(rootless)
 	if err != nil {
 		return nil, err
 	}
+	return filepath.Glob(filepath.Join(dir, id+"@*"+auditSuffix)) // no id has a pattern's letters
+}
+
+// openAudit opens an audit log, for a sidecar. A lock on it says that it is being
+// written.
+func openAudit(path string) (*os.File, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
@@ -65,7 +73,7 @@ func openAudit(id string, rootless bool) (*os.File, error) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
-		// Shared, so that a container of the same name elsewhere does not wait.
+		// Shared, for a sidecar that was killed may not have ended yet.
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 			f.Close()
 		}
@@ -77,17 +85,16 @@ func openAudit(id string, rootless bool) (*os.File, error) {
 	return f, nil
 }
 
-// linkAudit makes the audit of container owner be found under id too: in one
-// network namespace the sidecar can't tell who asks.
-func linkAudit(id, owner string, rootless bool) error {
-	path, err := AuditPath(id, rootless)
-	if err != nil || id == owner {
-		return err
+// linkAudit makes an audit be found as path too: in one network namespace the
+// sidecar can't tell who asks.
+func linkAudit(path, audit string) error {
+	if path == audit {
+		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	if err := os.Symlink(owner+auditSuffix, path); err != nil {
+	if err := os.Symlink(filepath.Base(audit), path); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	return nil

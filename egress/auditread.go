@@ -46,17 +46,36 @@ func (l *AuditLine) Target() string {
 	return fmt.Sprintf("%s:%d", l.Host, l.Port)
 }
 
-// ReadAudit calls each for every line of a container's audit, which stays when
-// the container is deleted, oldest first. What is no whole line is left out.
-func ReadAudit(id string, where Where, each func(*AuditLine) error) error {
-	path, err := AuditPath(id, where.Rootless)
+// FindAudit returns the audit of a container, which stays when the container is
+// deleted. With anyRoot it is found wherever the container's state was, if there
+// is one of the id alone.
+func FindAudit(id string, where Where, anyRoot bool) (string, error) {
+	path, err := AuditPath(id, where)
 	if err != nil {
-		return err
+		return "", err
 	}
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return path, err
+	}
+	var all []string
+	if anyRoot {
+		if all, err = auditsOf(id, where.Rootless); err != nil {
+			return "", err
+		}
+	}
+	switch len(all) {
+	case 0:
+		return "", errors.New("no audit; the container had no policy, or it was long ago")
+	case 1:
+		return all[0], nil
+	}
+	return "", fmt.Errorf("%d containers of that id have an audit; say by --root which one is meant", len(all))
+}
+
+// ReadAudit calls each for every line of an audit, oldest first. What is no whole
+// line is left out.
+func ReadAudit(path string, each func(*AuditLine) error) error {
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("no audit; the container had no policy, or it was long ago")
-	}
 	if err != nil {
 		return err
 	}
@@ -80,7 +99,11 @@ func ReadAudit(id string, where Where, each func(*AuditLine) error) error {
 func Refusals(id string, where Where, since time.Time) ([]string, error) {
 	var targets []string
 	seen := map[string]bool{}
-	err := ReadAudit(id, where, func(l *AuditLine) error {
+	path, err := FindAudit(id, where, false)
+	if err != nil {
+		return nil, err
+	}
+	err = ReadAudit(path, func(l *AuditLine) error {
 		if l.Decision != "deny" || l.Time.Before(since) {
 			return nil
 		}

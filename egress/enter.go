@@ -122,7 +122,11 @@ func (p *Prepared) lock(m *Member) (*entry, error) {
 // serve starts a sidecar for a namespace that has none, any more where there are
 // other members.
 func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *inside.Sockets) (_ linux.Process, err error) {
-	audit, err := openAudit(m.ID, p.Network.where.Rootless)
+	auditPath, err := AuditPath(m.ID, p.Network.where)
+	if err != nil {
+		return linux.Process{}, err
+	}
+	audit, err := openAudit(auditPath)
 	if err != nil {
 		return linux.Process{}, err
 	}
@@ -154,7 +158,7 @@ func (p *Prepared) serve(e *entry, m *Member, others []memberRecord, sockets *in
 	}
 	p.NoTables = sockets.NoTables
 	r := &record{
-		Sidecar: process, Container: m.ID, Policy: p.Policy, Asked: m.Asked || p.Network.asked, NoTables: p.NoTables,
+		Sidecar: process, Container: m.ID, Audit: auditPath, Policy: p.Policy, Asked: m.Asked || p.Network.asked, NoTables: p.NoTables,
 		Members: append(others, m.record()),
 	}
 	if err := e.save(r); err != nil {
@@ -265,5 +269,9 @@ func (p *Prepared) join(e *entry, r *record, m *Member) error {
 			return err
 		}
 	}
-	return linkAudit(m.ID, r.Container, p.Network.where.Rootless)
+	path, err := AuditPath(m.ID, p.Network.where)
+	if err != nil {
+		return err
+	}
+	return linkAudit(path, r.Audit)
 }

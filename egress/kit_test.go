@@ -118,6 +118,12 @@ type world struct {
 	done    bool
 }
 
+// id is that of the container.
+func (w *world) id() string {
+	id, _, _ := strings.Cut(filepath.Base(w.audit), "@")
+	return id
+}
+
 // newWorld starts a sidecar that allows the origin and nothing else.
 func newWorld(t *testing.T, rootless bool) *world {
 	t.Helper()
@@ -139,7 +145,7 @@ func newWorld(t *testing.T, rootless bool) *world {
 	defer file.Close()
 	id := fmt.Sprintf("eggrun-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
 	w.audit = testAudit(t, id, rootless)
-	launched, err := Launch("/run/state/" + id)
+	launched, err := Launch(filepath.Join(testRoot, id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +165,11 @@ func newWorld(t *testing.T, rootless bool) *world {
 // serve tells a sidecar to serve one proxy.
 func serve(t *testing.T, l *Launched, id string, rootless bool, domains []string, listener, init *os.File) (linux.Process, error) {
 	t.Helper()
-	audit, err := openAudit(id, rootless)
+	path, err := AuditPath(id, Where{RuntimeRoot: testRoot, Rootless: rootless})
+	if err != nil {
+		return linux.Process{}, errors.Join(err, l.End())
+	}
+	audit, err := openAudit(path)
 	if err != nil {
 		return linux.Process{}, errors.Join(err, l.End())
 	}
@@ -194,17 +204,23 @@ func policyOf(domains ...string) (*policy.Policy, error) {
 	return policy.Resolve(policy.Request{Annotations: map[string]string{policy.KeyDomains: strings.Join(domains, " ")}})
 }
 
+// testRoot is where the containers' state would be.
+const testRoot = "/run/state"
+
 // testAudit returns where the audit of id will be, and removes it, and what
 // directories this test brings about, afterwards.
 func testAudit(t *testing.T, id string, rootless bool) string {
 	t.Helper()
-	if rootless {
-		return filepath.Join(os.Getenv("XDG_STATE_HOME"), "eggrun", id+".jsonl")
+	path, err := AuditPath(id, Where{RuntimeRoot: testRoot, Rootless: rootless})
+	if err != nil {
+		t.Fatal(err)
 	}
-	const dir = "/var/log/eggrun"
-	_, err := os.Stat(dir)
+	if rootless {
+		return path
+	}
+	dir := filepath.Dir(path)
+	_, err = os.Stat(dir)
 	isNew := errors.Is(err, os.ErrNotExist)
-	path := filepath.Join(dir, id+".jsonl")
 	t.Cleanup(func() {
 		if err := os.Remove(path); err != nil {
 			t.Error(err)

@@ -60,8 +60,9 @@ type entry struct {
 type record struct {
 	// Sidecar is the process that serves the namespace, or did.
 	Sidecar linux.Process `json:"sidecar"`
-	// Container is the member whose audit it writes.
+	// Container is the member whose audit it writes, the file Audit.
 	Container string         `json:"container"`
+	Audit     string         `json:"audit"`
 	Policy    *policy.Policy `json:"policy"`
 	// Asked is that of [Member].
 	Asked bool `json:"asked,omitempty"`

@@ -60,7 +60,7 @@ func TestSidecarIsBare(t *testing.T) {
 	wantEqual(t, "working directory, error", fmt.Sprint(cwd, " ", err), "/ <nil>")
 	wantEqual(t, "environment", procFile(t, pid, "environ"), "")
 	wantEqual(t, "arguments", procFile(t, pid, "cmdline"),
-		"eggrun\x00sidecar\x00/run/state/"+strings.TrimSuffix(filepath.Base(w.audit), ".jsonl")+"\x00")
+		"eggrun\x00sidecar\x00/run/state/"+w.id()+"\x00")
 	// A test never runs on the thread that was thrown away.
 	own := procFile(t, "thread-self", "status")
 	if !strings.Contains(own, "NoNewPrivs:\t0\n") || strings.Contains(own, "CapPrm:\t0000000000000000\n") {
@@ -174,7 +174,7 @@ func TestSidecarServes(t *testing.T) {
 		}
 		return len(lines) >= 4
 	})
-	id := strings.TrimSuffix(filepath.Base(w.audit), ".jsonl")
+	id := w.id()
 	var decisions []string
 	for _, line := range lines {
 		wantEqual(t, "container", line["container"], id)
@@ -239,7 +239,11 @@ func TestServeErrors(t *testing.T) {
 	}
 	defer pidfd.Close()
 	dir := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), os.MkdirAll(filepath.Join(dir, "eggrun/dir.jsonl"), 0o700)); err != nil {
+	taken, err := AuditPath("dir", Where{RuntimeRoot: testRoot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), nil, 0o600), os.MkdirAll(filepath.Join(dir, "eggrun", filepath.Base(taken)), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	null, err := os.Open("/dev/null")

@@ -244,7 +244,7 @@ func TestFullDisk(t *testing.T) {
 	equal(t, "tunnels", strings.Count(got, "HTTP/1.1 200 "), 8)
 	contains(t, "refused", got, "HTTP/1.1 403 eggrun: "+evilName)
 	// The control: nothing of it was written.
-	equal(t, "audit", readIfThere(t, filepath.Join(dir, c.id+".jsonl")), "")
+	equal(t, "audit", readIfThere(t, l.auditOf(c.id)), "")
 	l.wantSilent(l.call("delete", "--force", c.id))
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -175,15 +176,43 @@ func (l *lab) copyProgram(path, rootfs string) {
 	}
 }
 
+// auditOf returns the file of a container's audit.
+func (l *lab) auditOf(id string) string {
+	return fmt.Sprintf("/var/log/eggrun/%s@%.4x.jsonl", id, sha256.Sum256([]byte(l.root)))
+}
+
+// TestAuditOfTwoRoots has containers of one id below two directories.
+func TestAuditOfTwoRoots(t *testing.T) {
+	t.Parallel()
+	l, other := newLab(t, eggrunOnly(t)), newLab(t, eggrunOnly(t))
+	id := l.newID() + "-" + filepath.Base(l.dir)
+	labs := map[string]*lab{"first.test": l, "second.test": other}
+	for name, one := range labs {
+		b := one.bundle(id, probe("connect", "127.0.0.1:3128", name+":443"), domains(allowedName))
+		one.wantOK(one.call("run", "--bundle", b.dir, id))
+	}
+	for name, one := range labs {
+		log := one.call("egress", "log", id)
+		contains(t, "log ("+log.stderr+")", log.stdout, "deny  connect "+name+":443")
+		equal(t, "lines", strings.Count(log.stdout, "\n"), 1)
+	}
+	anywhere := func() result { return l.invoke(invocation{globals: []string{}, args: []string{"egress", "log", id}}) }
+	contains(t, "without --root", anywhere().stderr, "2 containers of that id have an audit; say by --root which one is meant")
+	if err := os.Remove(l.auditOf(id)); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, "without --root, where there is one", anywhere().stdout, "second.test")
+	contains(t, "with the --root of the other one", l.call("egress", "log", id).stderr, "no audit")
+}
+
 // TestAudit stays after delete and names what was refused.
 func TestAudit(t *testing.T) {
 	l, s := newLab(t, eggrunOnly(t)), newServer(t)
 	id := l.newID()
-	path := filepath.Join("/var/log/eggrun", id+".jsonl")
-	_ = os.Remove(path)
 	b := l.bundle(id, withProbe, sh("/probe connect 127.0.0.1:3128 "+allowedName+":"+s.httpsPort+"; /probe connect 127.0.0.1:3128 "+evilName+":443"), domains(s.domains()))
 	l.wantOK(l.call("run", "--bundle", b.dir, id))
 	l.wantGone(id)
+	path := l.auditOf(id)
 	var decisions []string
 	eventuallyOr(t, func() string { return fmt.Sprintf("two decisions in the audit %q", readIfThere(t, path)) }, func() bool {
 		decisions = nil

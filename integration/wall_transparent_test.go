@@ -2,7 +2,6 @@ package integration
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,7 +35,7 @@ func TestTransparentAudit(t *testing.T) {
 	b := l.bundle(id, withProbe, sh("/probe fetch https://"+evilName+"/"), domains(allowedName), noProxyEnv())
 	l.wantOK(l.call("run", "--bundle", b.dir, id))
 	found := false
-	for line := range strings.Lines(readIfThere(t, filepath.Join("/var/log/eggrun", id+".jsonl"))) {
+	for line := range strings.Lines(readIfThere(t, l.auditOf(id))) {
 		var entry struct{ Proto, Host, Decision string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Fatal(err)
