@@ -56,10 +56,10 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	transport := x.onceTransport(counted)
 	defer transport.CloseIdleConnections()
-	// A connection serves one request, and one that changes protocol would go on
-	// without being seen. WebSockets use CONNECT behind a proxy (RFC 6455 4.1).
-	r.Header.Del("Upgrade")
-	w.Header().Set("Connection", "close")
+	upgrades := x.route.via == nil && asksForWebSocket(r)
+	if !upgrades {
+		r.Header.Del("Upgrade")
+	}
 	failed := false
 	(&httputil.ReverseProxy{
 		Transport:     transport,
@@ -67,10 +67,14 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1, // a stream is passed on as it comes
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ModifyResponse: func(resp *http.Response) error {
+			isSwitch := resp.StatusCode == http.StatusSwitchingProtocols
+			if !isSwitch {
+				w.Header().Set("Connection", "close") // a connection serves one request
+			}
 			switch {
 			case x.route.via != nil && resp.StatusCode == http.StatusProxyAuthRequired:
 				return &upstreamError{"upstream proxy wants a password"}
-			case resp.StatusCode == http.StatusSwitchingProtocols:
+			case isSwitch && !upgrades:
 				return errSwitches
 			}
 			return nil
@@ -82,6 +86,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 				f.words = proxied.words
 			}
 			h := w.Header()
+			h.Set("Connection", "close")
 			h.Set(denyHeader, "response")
 			h.Set("Content-Type", "text/plain; charset=utf-8")
 			w.WriteHeader(f.status)
@@ -91,6 +96,16 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	if !failed {
 		reason = "eof"
 	}
+}
+
+// asksForWebSocket tells whether a request would turn its connection into a
+// WebSocket (RFC 6455 section 4.1), which is a tunnel to the target like any other.
+// Other protocols are not asked for: in one of them, h2c, more requests would
+// follow that nobody decides.
+func asksForWebSocket(r *http.Request) bool {
+	upgrade := r.Header["Upgrade"]
+	return r.Method == http.MethodGet && r.ProtoAtLeast(1, 1) && r.ContentLength == 0 &&
+		len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") && r.Header.Get("Sec-Websocket-Key") != ""
 }
 
 // rewrite makes the upstream's request from the client's. ReverseProxy has
