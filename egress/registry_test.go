@@ -165,7 +165,7 @@ func TestNoTables(t *testing.T) {
 		enter := func(name string) (*Prepared, *Member) {
 			id := fmt.Sprintf("eggrun-test-%d-%s-%v", os.Getpid(), name, noTables)
 			testAudit(t, id, false)
-			return &Prepared{Network: &Network{entry: e.dir}, Policy: pol, conf: &resolver.Conf{}},
+			return &Prepared{Network: &Network{entry: e.dir, where: Where{RuntimeRoot: testRoot}}, Policy: pol, conf: &resolver.Conf{}},
 				&Member{ID: id, Init: pidfd, Process: self, Launch: func() (*Launched, error) { return Launch(id) }}
 		}
 		listener, file := listen(t)
