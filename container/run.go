@@ -60,10 +60,18 @@ func forwardSignal(init linux.Process, sig os.Signal) {
 	_ = signalProcess(init, sig.(unix.Signal))
 }
 
-// NotifyAll returns a channel with every signal that can be caught.
+// NotifyAll returns a channel with every signal that can be caught, but for those
+// that stop a job in the background when it uses the terminal: the kernel would
+// start the call over and over again.
 func NotifyAll() <-chan os.Signal {
 	signals := make(chan os.Signal, 128)
-	signal.Notify(signals)
+	const last = 64 // see signal(7)
+	for sig := unix.Signal(1); sig <= last; sig++ {
+		// Not taken back by signal.Reset: package runtime would keep its handler.
+		if sig != unix.SIGTTIN && sig != unix.SIGTTOU {
+			signal.Notify(signals, sig)
+		}
+	}
 	return signals
 }
 

@@ -185,3 +185,32 @@ func TestTerminalElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestTerminalBackground is a job of a shell that has no right to the terminal: it
+// is stopped until it is in the foreground.
+func TestTerminalBackground(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc keeps on trying, with all of a CPU
+	id := l.newID()
+	b := l.bundle(id, sh("echo in front; exit 3"), func(spec *specs.Spec) { spec.Process.Terminal = true })
+	master, slave := openPTY(t)
+	cmd, _, _ := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}, stdin: slave, stdout: slave})
+	cmd.Args = append([]string{"sh", "-c", `set -m; "$@" & echo "job=$!."; read line; fg; echo "status=$?."`, "sh", cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := suite.reaper.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	_ = slave.Close()
+	_, pid, _ := strings.Cut(readUntil(t, master, "."), "job=")
+	pid, _, _ = strings.Cut(pid, ".")
+	eventually(t, "stop of the job", func() bool {
+		return strings.Contains(readFile(t, "/proc/"+pid+"/stat"), ") T ")
+	})
+	if _, err := io.WriteString(master, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, "terminal", readUntil(t, master, "status=3."), "in front\r\n")
+	_ = suite.reaper.wait(cmd)
+	l.wantGone(id)
+}
