@@ -173,6 +173,8 @@ func (t *foregroundTerminal) attach(master *os.File) error {
 	go func() {
 		defer close(t.copied)
 		_, _ = os.Stdout.ReadFrom(master) // ends with EIO when the last slave closes
+		// Where nobody reads our output the program is not to wait for who does.
+		master.Close()
 	}()
 	return nil
 }

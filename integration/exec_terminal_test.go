@@ -215,3 +215,31 @@ func TestTerminalBackground(t *testing.T) {
 	_ = suite.reaper.wait(cmd)
 	l.wantGone(id)
 }
+
+// TestTerminalOutputClosed has nobody read the output any more, as head(1) does
+// not: the program must not wait for ever until there is room.
+func TestTerminalOutputClosed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, l *lab) {
+		id := l.newID()
+		b := l.bundle(id, sh("while echo more; do :; done; exit 5"), func(spec *specs.Spec) { spec.Process.Terminal = true })
+		_, slave := openPTY(t)
+		defer func() { _ = slave.Close() }()
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd, r, logFile := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}, stdout: write, extraFiles: []*os.File{slave}})
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3}
+		if err := suite.reaper.start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		_ = write.Close()
+		if _, err := io.ReadFull(read, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		_ = read.Close()
+		equal(t, "exit status", l.finish(cmd, r, logFile).code, 5)
+		l.wantGone(id)
+	})
+}
