@@ -113,6 +113,7 @@ func (c *creation) make(build func() error) (_ *Container, err error) {
 	if err != nil {
 		return nil, err
 	}
+	setUmask()
 	c.dir, err = state.Create(c.options.RuntimeRoot, c.options.ID)
 	if err != nil {
 		return nil, err

@@ -100,6 +100,7 @@ func (c *Container) Exec(options *ExecOptions) (linux.Process, error) {
 	if err := linux.RunSealed(c.dir.Path(), ownVariables, slices.Concat(options.Preserve, options.Reads)); err != nil {
 		return linux.Process{}, err
 	}
+	setUmask()
 	x := &execution{Container: c, options: options}
 	if err := x.decide(); err != nil {
 		return linux.Process{}, err

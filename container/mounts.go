@@ -65,6 +65,7 @@ func (c *Container) changeMounts(task syncsocket.Task, mounts []specs.Mount) err
 	if err := linux.RunSealed(c.dir.Path(), ownVariables, nil); err != nil {
 		return err
 	}
+	setUmask()
 	child, socket, err := startInit(c.dir.Path(), nil, func(request *linux.SpawnRequest) error {
 		return joinNamespaces(request, plan, c.state.Init)
 	})

@@ -11,6 +11,7 @@ import (
 	"eggrun/spec"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // startInit starts this program, sealed, as an init process that waits for its
@@ -64,6 +65,12 @@ func sealedSelf(emptyDir string, joinsUser bool) (exe *os.File, err error) {
 	}
 	return exe, nil
 }
+
+// setUmask gives this process, and init, which leaves it to the program unless
+// process.user.umask says otherwise, the umask that other runtimes do. By the
+// caller's, perhaps 077, a program that is not root could not read its
+// resolv.conf, nor enter a directory that was made for it.
+func setUmask() { unix.Umask(0o022) }
 
 // ownVariables are those of the caller's environment that this program reads.
 var ownVariables = []string{

@@ -196,8 +196,7 @@ func TestTerminalBackground(t *testing.T) {
 	b := l.bundle(id, sh("echo in front; exit 3"), func(spec *specs.Spec) { spec.Process.Terminal = true })
 	master, slave := openPTY(t)
 	cmd, _, _ := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}, stdin: slave, stdout: slave})
-	cmd.Args = append([]string{"sh", "-c", `set -m; "$@" & echo "job=$!."; read line; fg; echo "status=$?."`, "sh", cmd.Path}, cmd.Args[1:]...)
-	cmd.Path = "/bin/sh"
+	inShell(cmd, `set -m; "$@" & echo "job=$!."; read line; fg; echo "status=$?."`)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := suite.reaper.start(cmd); err != nil {
 		t.Fatal(err)

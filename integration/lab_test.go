@@ -138,6 +138,12 @@ func (l *lab) command(in invocation) (*exec.Cmd, result, string) {
 	return cmd, result{args: in.args, outFile: base + ".out"}, logFile
 }
 
+// inShell has a shell call the command, which is "$@" to script.
+func inShell(cmd *exec.Cmd, script string) {
+	cmd.Args = append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+}
+
 func (l *lab) createFile(path string) *os.File {
 	l.t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)

@@ -21,6 +21,29 @@ func TestUser(t *testing.T) {
 	})
 }
 
+// TestCallersUmask: what is made for a container, and its program, have the modes
+// that they are meant to have, whoever calls.
+func TestCallersUmask(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, eggrunOnly(t)) // runc lets exec and directories have it
+	private := func(in invocation) result {
+		cmd, r, logFile := l.command(in)
+		inShell(cmd, `umask 077; exec "$@"`)
+		if err := suite.reaper.start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		return l.finish(cmd, r, logFile)
+	}
+	id := l.newID()
+	b := l.bundle(id, sh("umask; stat -c %a .; grep -c nameserver /etc/resolv.conf"), asUser(1000, 1000), domains("allowed.test"),
+		func(spec *specs.Spec) { spec.Process.Cwd = "/made" })
+	r := private(invocation{args: []string{"run", "--bundle", b.dir, id}})
+	equal(t, "in a container with a list ("+r.stderr+")", r.stdout, "0022\n755\n1\n")
+	c := l.sleeper()
+	r = private(invocation{args: []string{"exec", c.id, "sh", "-c", "umask"}})
+	equal(t, "exec ("+r.stderr+")", r.stdout, "0022\n")
+}
+
 func TestWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, l *lab) {
