@@ -44,6 +44,7 @@ type exchange struct {
 	route     route
 	upstream  net.Conn
 	late      []byte // bytes of upstream that came with the answer of a proxy
+	heard     *hello // the greeting to which a second one is held
 
 	logged  bool // the decision is in the audit
 	decided decided

@@ -8,10 +8,14 @@ import (
 
 // TLS, RFC 8446.
 const (
-	recordAlert     = 21
-	recordHandshake = 22
+	recordChangeCipherSpec = 20
+	recordAlert            = 21
+	recordHandshake        = 22
+	recordData             = 23
+
 	recordHeader    = 5
 	maxRecord       = 1 << 14 // of plain text
+	maxExpansion    = 2048    // by encryption, RFC 5246
 	typeClientHello = 1
 	helloHeader     = 4
 
@@ -20,6 +24,7 @@ const (
 	maxHello = 64 << 10
 
 	extensionServerName = 0
+	extensionEarlyData  = 42
 	extensionECH        = 0xfe0d
 )
 
@@ -32,6 +37,8 @@ var (
 type hello struct {
 	serverName string // empty: none
 	ech        bool   // an encrypted ClientHello is inside, or grease in its form
+	earlyData  bool   // encrypted records may follow at once
+	size       int    // bytes of its records
 }
 
 // helloReader puts a ClientHello together from its records: clients split it in
@@ -133,6 +140,8 @@ func parseHello(message []byte) (hello, error) {
 		switch id {
 		case extensionECH:
 			h.ech = true
+		case extensionEarlyData:
+			h.earlyData = true
 		case extensionServerName:
 			if !h.readServerName(data) {
 				return h, errBadHello

@@ -36,6 +36,16 @@ func (in *inbox) more(limit int) error {
 	}
 }
 
+// atLeast waits until buf has n bytes.
+func (in *inbox) atLeast(n int) error {
+	for len(in.buf) < n {
+		if err := in.more(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // take removes the first n bytes from buf and returns them.
 func (in *inbox) take(n int) []byte {
 	taken := in.buf[:n:n]

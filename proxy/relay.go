@@ -28,23 +28,29 @@ type link struct {
 }
 
 // relay copies between client and upstream until both directions have ended or
-// one has broken, and closes both. The end of one direction is passed on and
+// one has broken, and closes both. Each direction begins with what early and late
+// send. The end of one direction is passed on and
 // leaves the other open, for as long as it wants: git and many others ask for
 // the rest of an answer after they have shut down their side. There is no limit
 // to how long a tunnel may idle; the keepalive that Go's listener and dialer
 // switch on finds a side that is gone.
-func relay(client, upstream net.Conn) (up, down int64, reason string) {
+func relay(client, upstream net.Conn, early, late func() (int64, error)) (up, down int64, reason string) {
 	l := &link{client: client, upstream: upstream}
 	var back sync.WaitGroup
-	back.Go(func() { down = l.direction(client, upstream) })
-	up = l.direction(upstream, client)
+	back.Go(func() { down = l.direction(client, upstream, late) })
+	up = l.direction(upstream, client, early)
 	back.Wait()
 	return up, down, l.reason
 }
 
-// direction copies from src to dst and passes the end on.
-func (l *link) direction(dst, src net.Conn) int64 {
-	n, err := transfer(dst, src)
+// direction copies from src to dst, begun by first, and passes the end on.
+func (l *link) direction(dst, src net.Conn, first func() (int64, error)) int64 {
+	n, err := first()
+	if err == nil {
+		var rest int64
+		rest, err = transfer(dst, src)
+		n += rest
+	}
 	if err == nil {
 		if l.done.Add(1) == 2 {
 			l.stop("eof")
@@ -177,6 +183,8 @@ func endReason(err error) string {
 		return "closed"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return "reset"
+	case errors.Is(err, errOtherName):
+		return "sni_differs"
 	case isTimeout(err):
 		return "timeout"
 	}

@@ -33,7 +33,9 @@ func (in *inbox) readHello() (hello, error) {
 			return hello{}, err
 		}
 		if done {
-			return parseHello(r.message)
+			h, err := parseHello(r.message)
+			h.size = r.next
+			return h, err
 		}
 		deadline := begun.Add(helloTimeout)
 		if len(in.buf) == 0 {
@@ -59,6 +61,9 @@ func (x *exchange) hear() (hello, error) {
 		x.voice = voiceReset
 	}
 	x.decided.SNI, x.decided.ECH = clean(h.serverName, maxServerName), h.ech
+	if err == nil && !x.policy.Observe {
+		x.heard = &h
+	}
 	return h, err
 }
 

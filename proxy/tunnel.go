@@ -105,24 +105,33 @@ func (x *exchange) abandoned(err error) {
 
 // relay passes what each side has sent early, and then everything.
 func (x *exchange) relay() {
-	early := x.in.buf
-	x.in.buf = nil // an idle tunnel keeps no buffer
-	late := x.late
-	x.late = nil
 	_ = x.in.SetDeadline(time.Time{})
-	var err error
-	if len(early) > 0 {
-		_, err = x.upstream.Write(early)
+	up, down, reason := relay(x.in.Conn, x.upstream, x.sendEarly, x.sendLate)
+	x.logEnd(up, down, reason)
+}
+
+// sendEarly passes what the client has sent already, and of a TLS greeting all
+// behind which another one could come. An idle tunnel keeps no buffer.
+func (x *exchange) sendEarly() (sent int64, err error) {
+	if x.heard != nil {
+		sent, err = x.sendGreeting()
 	}
-	if len(late) > 0 && err == nil {
-		_, err = x.in.Write(late)
+	if err == nil && len(x.in.buf) > 0 {
+		var n int
+		n, err = x.upstream.Write(x.in.buf)
+		sent += int64(n)
 	}
-	if err != nil {
-		x.logEnd(0, 0, endReason(err))
-		return
+	x.in.buf = nil
+	return sent, err
+}
+
+func (x *exchange) sendLate() (int64, error) {
+	if len(x.late) == 0 {
+		return 0, nil
 	}
-	up, down, reason := relay(x.in.Conn, x.upstream)
-	x.logEnd(int64(len(early))+up, int64(len(late))+down, reason)
+	n, err := x.in.Write(x.late)
+	x.late = nil
+	return int64(n), err
 }
 
 // closeWithExchange closes conn when x ends, which may be now.
