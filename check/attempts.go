@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"eggrun/egress/inside"
+	"eggrun/policy"
 
 	"golang.org/x/sys/unix"
 )
@@ -232,8 +233,8 @@ func lookUp(_ *targets, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	addresses, err := (&net.Resolver{PreferGo: true}).LookupNetIP(ctx, "ip4", name+".")
-	if err == nil && !inside.FakeRange.Contains(addresses[0]) {
-		err = fmt.Errorf("the answer is %s, which is not of %s", addresses[0], inside.FakeRange)
+	if err == nil && !policy.FakeRange.Contains(addresses[0]) {
+		err = fmt.Errorf("the answer is %s, which is not of %s", addresses[0], policy.FakeRange)
 	}
 	return err
 }

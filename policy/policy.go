@@ -165,7 +165,7 @@ func (p *Policy) VetAddr(t Target, addr netip.Addr, own ...netip.Addr) Decision 
 		return VetAddr(nil, addr, t.Port)
 	}
 	addr = addr.Unmap()
-	if p.UpstreamFake && !t.Addr.IsValid() && t.Port != 0 && fakePrefix.Contains(addr) && !isOwn(addr, own) {
+	if p.UpstreamFake && !t.Addr.IsValid() && t.Port != 0 && FakeRange.Contains(addr) && !isOwn(addr, own) {
 		return Decision{Allow: true, Reason: ReasonAllowed, Rule: "upstream-fake"}
 	}
 	carried := carriedIPv4(addr)
@@ -180,9 +180,10 @@ func (p *Policy) VetAddr(t Target, addr netip.Addr, own ...netip.Addr) Decision 
 	return VetAddr(p.Allowlist, addr, t.Port, own...)
 }
 
-// fakePrefix is the range of which proxies with made-up addresses answer, and
-// eggrun's own resolver: RFC 2544 keeps it free.
-var fakePrefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
+// FakeRange holds the addresses that eggrun's resolver gives out for names, each
+// of which stands for one, and those of other proxies that do the same. RFC 2544
+// has it for benchmarks, so nobody routes it and no service hides below it.
+var FakeRange = netip.MustParsePrefix("198.18.0.0/15")
 
 // UnmarshalJSON reads what encoding/json makes of a Policy, and parses its list
 // again.

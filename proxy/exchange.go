@@ -117,16 +117,10 @@ func (x *exchange) decide() *refusal {
 	return nil
 }
 
-// fakeRange is what the resolver of a container answers from: each address
-// stands for a name. RFC 2544 gave it to benchmarks, so nobody routes it.
-func fakeRange() netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
-}
-
 // named returns t with the name that its address stands for, whatever way the
 // address came in. The address itself leads nowhere.
 func (p *DomainProxy) named(t policy.Target) policy.Target {
-	if p.opts.NameOf == nil || !t.Addr.IsValid() || !fakeRange().Contains(t.Addr) {
+	if p.opts.NameOf == nil || !t.Addr.IsValid() || !policy.FakeRange.Contains(t.Addr) {
 		return t
 	}
 	if name, ok := p.opts.NameOf(t.Addr); ok {

@@ -48,7 +48,7 @@ func originalDst(conn net.Conn) (netip.AddrPort, error) {
 func (x *exchange) destination() (netip.AddrPort, error) {
 	// Where there is no nftables, a listener stands on all addresses, and clients
 	// of a fake one arrive at it themselves.
-	if here := addrPort(x.in.LocalAddr()); fakeRange().Contains(here.Addr()) {
+	if here := addrPort(x.in.LocalAddr()); policy.FakeRange.Contains(here.Addr()) {
 		return here, nil
 	}
 	to, err := x.p.opts.OriginalDst(x.in.Conn)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 
+	"eggrun/policy"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -151,7 +153,7 @@ func countConnected() (int, error) {
 		for _, proto := range protocols {
 			request := diagRequest(family, proto, unix.NLM_F_DUMP, allStates&^idle, netip.AddrPort{}, netip.AddrPort{})
 			err := exchangeDiag(fd, request, func(answer []byte) {
-				if remote := remoteOf(answer); !remote.IsLoopback() && !FakeRange.Contains(remote) && !slices.Contains(own, remote) {
+				if remote := remoteOf(answer); !remote.IsLoopback() && !policy.FakeRange.Contains(remote) && !slices.Contains(own, remote) {
 					n++
 				}
 			})

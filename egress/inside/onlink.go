@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"eggrun/policy"
 	"eggrun/sandbox"
 )
 
@@ -76,7 +77,7 @@ func only(ranges []Range, isFamily func(netip.Addr) bool) (some []Range) {
 // never are addresses that are no neighbour's, whoever gave them out: they mean
 // the host, the cloud's metadata service, or everybody.
 var never = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), loopback4, FakeRange,
+	netip.MustParsePrefix("0.0.0.0/8"), loopback4, policy.FakeRange,
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
 	netip.MustParsePrefix("::/96"), linkLocal6, netip.MustParsePrefix("ff00::/8"),
 }
@@ -143,7 +144,7 @@ func named(prefixes []netip.Prefix) []Range {
 	for _, p := range prefixes {
 		ranges = append(ranges, rangeOf(p))
 	}
-	for _, p := range []netip.Prefix{loopback4, FakeRange, netip.PrefixFrom(loopback6, 128)} {
+	for _, p := range []netip.Prefix{loopback4, policy.FakeRange, netip.PrefixFrom(loopback6, 128)} {
 		ranges = without(ranges, rangeOf(p))
 	}
 	return ranges

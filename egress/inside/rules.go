@@ -10,10 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FakeRange holds the addresses that the resolver gives out for allowed names.
-// It is made local to the namespace, so that no route is needed to reach them.
-var FakeRange = netip.MustParsePrefix("198.18.0.0/15")
-
 var (
 	loopback4  = netip.MustParsePrefix("127.0.0.0/8")
 	loopback6  = netip.MustParseAddr("::1")
@@ -66,7 +62,7 @@ func (w *Wall) redirects(s *sets) (rules []match) {
 	for _, p := range protocols {
 		ask := rule(protocol(p), port(dnsPort))
 		rules = append(rules,
-			rule(to.in(FakeRange), ask, redirect(ResolverPort)),
+			rule(to.in(policy.FakeRange), ask, redirect(ResolverPort)),
 			// A container may serve names on an address of its own.
 			rule(ask, to.local(expr.CmpOpNeq), redirect(ResolverPort)))
 	}
@@ -77,7 +73,7 @@ func (w *Wall) redirects(s *sets) (rules []match) {
 	return append(rules,
 		// A socket that is bound to its interface would go on sending there.
 		rule(to.in(linkLocal6), accept()),
-		rule(to.in(FakeRange), tcp, redirect(TransparentPort)),
+		rule(to.in(policy.FakeRange), tcp, redirect(TransparentPort)),
 		rule(to.inSet(s.peers4, true), tcp, to.local(expr.CmpOpNeq), redirect(TransparentPort)),
 		rule(to.inSet(s.peers6, true), tcp, to.local(expr.CmpOpNeq), redirect(TransparentPort)))
 }
@@ -104,7 +100,7 @@ func (w *Wall) departures(s *sets) (rules []match) {
 		// what is addressed to 127.0.0.1 to the host's own.
 		rule(to.in(loopback4), drop()),
 		rule(to.is(loopback6), drop()),
-		rule(to.in(FakeRange), drop()))
+		rule(to.in(policy.FakeRange), drop()))
 	rules = append(rules, neighbours()...)
 	return append(rules, w.allowed(s)...)
 }
@@ -148,7 +144,7 @@ func (w *Wall) arrivals(s *sets) (rules []match) {
 		rule(entersBy(loopbackIndex), accept()),
 		rule(to.in(loopback4), drop()),
 		rule(to.is(loopback6), drop()),
-		rule(to.in(FakeRange), drop()),
+		rule(to.in(policy.FakeRange), drop()),
 		// conntrack would take a packet from the middle of a connection that is
 		// older than the wall for the beginning of one from outside, and let
 		// the container answer. The sysctl nf_conntrack_tcp_loose does the

@@ -93,7 +93,7 @@ func setUpLoopback() error {
 	// An address and not only a route: where there is none but 127.0.0.1, C
 	// libraries find no name for programs that ask for what they can use
 	// (AI_ADDRCONFIG).
-	own := netip.PrefixFrom(FakeRange.Addr().Next(), FakeRange.Bits()) // the resolver's
+	own := netip.PrefixFrom(policy.FakeRange.Addr().Next(), policy.FakeRange.Bits()) // the resolver's
 	if err := linux.AddAddress(loopbackIndex, linux.NewAddress(own)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("address %s: %w", own, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"eggrun/policy"
 )
 
 const (
@@ -25,12 +27,6 @@ var (
 	// ErrPoolUnwritten: what is not in the ledger is not given out.
 	ErrPoolUnwritten = errors.New("fake addresses: the ledger cannot be written; make room in the registry's file system")
 )
-
-// FakeRange returns 198.18.0.0/15, from which all fake addresses are. The range
-// is for benchmarks (RFC 2544), so no service of the Internet can hide below it.
-func FakeRange() netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15)
-}
 
 // Addr returns 198.18.0.1, the address that stands for the resolver itself.
 func Addr() netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, 1}) }
@@ -110,7 +106,7 @@ func (p *Pool) give(names ...string) error {
 
 // addrAt returns the fake address at an offset from firstFake.
 func addrAt(offset int) netip.Addr {
-	base := FakeRange().Addr().As4()
+	base := policy.FakeRange.Addr().As4()
 	var fake [4]byte
 	binary.BigEndian.PutUint32(fake[:], binary.BigEndian.Uint32(base[:])+firstFake+uint32(offset))
 	return netip.AddrFrom4(fake)
@@ -152,10 +148,10 @@ func (p *Pool) AddrOf(name string) (netip.Addr, error) {
 // address that was given to no name.
 func (p *Pool) NameOf(addr netip.Addr) (string, bool) {
 	addr = addr.Unmap()
-	if !FakeRange().Contains(addr) {
+	if !policy.FakeRange.Contains(addr) {
 		return "", false
 	}
-	base, fake := FakeRange().Addr().As4(), addr.As4()
+	base, fake := policy.FakeRange.Addr().As4(), addr.As4()
 	offset := int(binary.BigEndian.Uint32(fake[:])-binary.BigEndian.Uint32(base[:])) - firstFake
 	p.mu.RLock()
 	defer p.mu.RUnlock()

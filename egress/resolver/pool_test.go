@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"eggrun/policy"
 )
 
 func poolOf(t *testing.T, names []string, ledger Ledger, c *clock) *Pool {
@@ -71,7 +73,7 @@ func TestPoolWildcards(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if other, ok := given[addr]; ok || !FakeRange().Contains(addr) || addr == Addr() {
+		if other, ok := given[addr]; ok || !policy.FakeRange.Contains(addr) || addr == Addr() {
 			t.Fatalf("%s has %v, which is not its own (%q)", name, addr, other)
 		}
 		given[addr] = name

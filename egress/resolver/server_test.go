@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"eggrun/policy"
+
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -70,7 +72,7 @@ func TestAnswers(t *testing.T) {
 	if got := lookup(t, s, "a.b.wild.test", a); got != "Success 198.18.0.5" {
 		t.Errorf("a.b.wild.test: %s, want an address", got)
 	}
-	if name, _ := s.Pool().NameOf(FakeRange().Addr().Next().Next().Next().Next().Next()); name != "a.b.wild.test" {
+	if name, _ := s.Pool().NameOf(policy.FakeRange.Addr().Next().Next().Next().Next().Next()); name != "a.b.wild.test" {
 		t.Errorf("the pool says that 198.18.0.5 is %q", name)
 	}
 }
