@@ -82,8 +82,10 @@ func (p *Prepared) Enter(m *Member) (linux.Process, error) {
 		}
 	}
 	var sockets *inside.Sockets
+	w := p.Wall()
+	w.Members = len(others) > 0
 	err = inside.Within(p.Network.file, func() (err error) {
-		sockets, err = inside.Build(p.Wall())
+		sockets, err = inside.Build(w)
 		return err
 	})
 	if err != nil {

@@ -39,6 +39,9 @@ type Wall struct {
 	// New says that the namespace was made for this container, so that nobody
 	// can have a socket in it.
 	New bool
+	// Members says that programs are behind a wall whose sidecar alone has gone.
+	// It keeps the peers that they have.
+	Members bool
 }
 
 // Build makes the wall in the calling thread's network namespace and returns the
@@ -58,16 +61,16 @@ func Build(w *Wall) (*Sockets, error) {
 
 // build is [Build] with the way to install the table.
 func (w *Wall) build(install func() error) (*Sockets, error) {
-	complete := w.isComplete()
+	// Who was in the namespace before, with the right to, may have left a table
+	// with the rules of ours and with peers of its own.
+	complete := w.Members && w.isComplete()
 	if !complete && !w.New {
 		// Connections that are older than the table would pass it by.
 		if err := checkUnused(); err != nil {
 			return nil, err
 		}
 	}
-	// From here on nothing leaves, before anything can be asked for. A wall that
-	// stands keeps its peers: its members are running, and only their sidecar
-	// is gone.
+	// From here on nothing leaves, before anything can be asked for.
 	var err error
 	if !complete {
 		err = install()

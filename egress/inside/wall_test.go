@@ -174,6 +174,41 @@ func (w *world) withoutRules(chainName string, which func(exprs []expr.Any) bool
 	})
 }
 
+// TestFoundWall has somebody leave a table in the namespace that has the rules of
+// the wall and peers of his own, before the first container comes that is held to
+// it.
+func TestFoundWall(t *testing.T) {
+	t.Parallel()
+	if !isolated(t) {
+		return
+	}
+	w := newWorld(t, true)
+	left := w.wall()
+	left.Peers.Prefixes = []netip.Prefix{netip.PrefixFrom(evil4, 32)}
+	build := func(wall *Wall) {
+		w.inside(func() error {
+			s, err := Build(wall)
+			if err == nil {
+				s.Close()
+			}
+			return err
+		})
+	}
+	build(left)
+	attempt := func() error { return begin(unix.SOCK_DGRAM, at(evil4, 7100), "") }
+	wall := w.wall()
+	wall.New, wall.Members = false, true
+	build(wall)
+	if got := w.left(attempt); !slices.Contains(got, "udp 10.77.0.2>"+at(evil4, 7100).String()) {
+		t.Errorf("control: %q left of members that have the peer", got)
+	}
+	wall.Members = false
+	build(wall)
+	if got := w.left(attempt); len(got) > 0 {
+		t.Errorf("%q left", got)
+	}
+}
+
 // TestForeignSource makes a connection over lo that looks like one from outside:
 // IPv6 lets everybody take a source address that is not his.
 func TestForeignSource(t *testing.T) {
