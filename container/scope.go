@@ -20,8 +20,6 @@ type legacyScope struct {
 // systemdHierarchy is the name of that hierarchy.
 const systemdHierarchy = "name=systemd"
 
-func (s legacyScope) GetPids() ([]int, error) { return cgroups.GetPids(s.Path(systemdHierarchy)) }
-
 func (s legacyScope) GetAllPids() ([]int, error) { return cgroups.GetAllPids(s.Path(systemdHierarchy)) }
 
 func (s legacyScope) Exists() bool { return cgroups.PathExists(s.Path(systemdHierarchy)) }
