@@ -17,7 +17,7 @@ import (
 func (l *lab) checkLeaks() {
 	l.t.Helper()
 	left := l.left()
-	for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = l.left() {
+	for deadline := time.Now().Add(patience); len(left) > 0 && time.Now().Before(deadline); left = l.left() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, what := range left {
@@ -78,7 +78,7 @@ func mounts() []string {
 // may keep a mount.
 func leftOfSuite() []string {
 	var left []string
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left = left[:0]
 		for _, p := range processes() {
 			if p.pid != os.Getpid() && (ownPIDs() != 0 || p.ppid == os.Getpid()) {
