@@ -64,6 +64,9 @@ func resourceCases() []resourceCase {
 	cpu := func(c specs.LinuxCPU) func(*specs.LinuxResources) {
 		return func(r *specs.LinuxResources) { r.CPU = &c }
 	}
+	unified := func(file, value string) func(*specs.LinuxResources) {
+		return func(r *specs.LinuxResources) { r.Unified = map[string]string{file: value} }
+	}
 	device := blockDevice()
 	throttled := []specs.LinuxThrottleDevice{{LinuxBlockIODevice: specs.LinuxBlockIODevice{Major: device.major, Minor: device.minor}, Rate: 1 << 20}}
 	blockIO := func(b specs.LinuxBlockIO) func(*specs.LinuxResources) {
@@ -95,6 +98,9 @@ func resourceCases() []resourceCase {
 		{"huge pages reserved", "hugetlb", nil, func(r *specs.LinuxResources) {
 			r.HugepageLimits = []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 4 << 20}}
 		}, "hugetlb.2MB.rsvd.limit_in_bytes", "hugetlb.2MB.rsvd.max", "4194304", "4194304"},
+		{"unified memory", "memory", nil, unified("memory.high", "67108864"), "", "memory.high", "", "67108864"},
+		{"unified processes", "pids", nil, unified("pids.max", "23"), "", "pids.max", "", "23"},
+		{"unified CPU weight", "cpu", nil, unified("cpu.weight", "37"), "", "cpu.weight", "", "37"},
 		{"network class", "net_cls", nil, network(specs.LinuxNetwork{ClassID: pointer[uint32](0x100001)}), "net_cls.classid", "", "1048577", ""},
 		{"network priorities", "net_prio", nil, network(specs.LinuxNetwork{Priorities: []specs.LinuxInterfacePriority{{Name: "lo", Priority: 5}}}), "net_prio.ifpriomap", "", "lo 5", ""},
 	}
