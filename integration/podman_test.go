@@ -58,6 +58,8 @@ func podmanCases() []podmanCase {
 // podmanStore is one storage root for all cases.
 type podmanStore struct {
 	dir, run, config string
+	// driver is what stores images.
+	driver string
 	// user is whose it is, nil for root.
 	user *rootlessUser
 }
@@ -71,11 +73,24 @@ func newPodmanStore(t *testing.T, user *rootlessUser) *podmanStore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &podmanStore{dir: dir, run: filepath.Join("/run", filepath.Base(dir)), user: user}
-	manager := suite.cgroups.manager
+	s := &podmanStore{dir: dir, run: filepath.Join("/run", filepath.Base(dir)), driver: "overlay", user: user}
 	if user != nil {
-		// podman 4 wants a short one.
-		s.run, manager = filepath.Join(user.runDir, filepath.Base(dir)), user.manager
+		// podman 4 wants a short one. And a normal user cannot make an overlay on
+		// every file system.
+		s.run, s.driver = filepath.Join(user.runDir, filepath.Base(dir)), "vfs"
+	}
+	s.fill(t)
+	return s
+}
+
+// fill writes the configuration and imports the image.
+func (s *podmanStore) fill(t *testing.T) {
+	t.Helper()
+	manager := suite.cgroups.manager
+	if s.user != nil {
+		manager = s.user.manager
+	}
+	if s.user != nil || ownPIDs() == 0 { // else /run is the suite's own
 		t.Cleanup(func() { _ = os.RemoveAll(s.run) })
 	}
 	s.config = filepath.Join(s.dir, "containers.conf")
@@ -104,17 +119,17 @@ network_backend = "netavark"
 		_ = unix.Unmount(filepath.Join(s.dir, "root", "overlay"), unix.MNT_DETACH)
 		_ = unix.Unmount(filepath.Join(s.dir, "root"), unix.MNT_DETACH)
 	})
-	rootfs := filepath.Join(s.dir, "rootfs")
+	rootfs := filepath.Join(suite.dir, filepath.Base(s.dir)+"-rootfs")
 	makeRootfs(t, rootfs)
+	t.Cleanup(func() { _ = os.RemoveAll(rootfs) })
 	p := &podman{t: t, store: s, rt: suite.runtime, dir: s.dir}
-	if user != nil {
-		user.own(t, dir)
+	if s.user != nil {
+		s.user.own(t, s.dir)
 	}
 	tarball := filepath.Join(s.dir, "busybox.tar")
 	l := &lab{t: t}
 	l.helper("tar", "-C", rootfs, "-cf", tarball, ".")
 	p.ok("import", "--change", `CMD ["/bin/sh"]`, tarball, image)
-	return s
 }
 
 // each runs a case on the runtime under test and on runc.
@@ -141,15 +156,6 @@ func (s *podmanStore) each(t *testing.T, test func(t *testing.T, p *podman)) {
 	}
 }
 
-// driver is what stores images: a normal user cannot make an overlay on every
-// file system.
-func (s *podmanStore) driver() string {
-	if s.user != nil {
-		return "vfs"
-	}
-	return "overlay"
-}
-
 // podman is one case's podman; its containers are known by their cidfiles.
 type podman struct {
 	t     *testing.T
@@ -162,7 +168,7 @@ type podman struct {
 func (p *podman) command(args ...string) *exec.Cmd {
 	global := []string{
 		"--root", filepath.Join(p.store.dir, "root"), "--runroot", filepath.Join(p.store.run, "root"), "--tmpdir", filepath.Join(p.store.run, "tmp"),
-		"--storage-driver", p.store.driver(), "--runtime", p.rt.name, "--log-level", "error",
+		"--storage-driver", p.store.driver, "--runtime", p.rt.name, "--log-level", "error",
 	}
 	cmd := exec.Command("podman", append(global, args...)...)
 	cmd.Dir = p.dir // where conmon puts a file when memory runs out
