@@ -301,31 +301,34 @@ func TestServeReturnsTheListenersError(t *testing.T) {
 	}
 }
 
-// TestQuiet is called once after the last request, and not between two that
-// follow each other.
+// TestQuiet is called once after a request has begun or ended, and not between two
+// that follow each other.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
 	onFakeClock(t, Options{Policy: allow(t, "good.test"), Quiet: func() { calls.Add(1) }}, func(t *testing.T, proxied, _ *pipeListener) {
-		tunnel := func() {
+		tunnel := func() net.Conn {
 			c := proxied.dial()
 			_, _ = io.WriteString(c, "CONNECT good.test:443 HTTP/1.1\r\n\r\n")
 			_, _ = io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
-			_ = c.Close()
+			return c
 		}
+		var idle net.Conn
+		nothing, open := func() {}, func() { _ = tunnel().Close() }
 		for _, step := range []struct {
-			open  bool
+			do    func()
 			sleep time.Duration
 			want  int32
-		}{{false, time.Hour, 0}, {true, quietAfter - 1, 0}, {true, quietAfter - 1, 0}, {false, 1, 1}, {false, time.Hour, 1}, {true, quietAfter, 2}} {
-			if step.open {
-				tunnel()
-				synctest.Wait()
-			}
+		}{
+			{nothing, time.Hour, 0}, {open, quietAfter - 1, 0}, {open, quietAfter - 1, 0}, {nothing, 1, 1}, {nothing, time.Hour, 1}, {open, quietAfter, 2},
+			{func() { idle = tunnel() }, quietAfter - 1, 2}, {nothing, 1, 3}, {nothing, time.Hour, 3}, {func() { _ = idle.Close() }, quietAfter, 4},
+		} {
+			step.do()
+			synctest.Wait()
 			time.Sleep(step.sleep)
 			synctest.Wait()
 			if got := calls.Load(); got != step.want {
-				t.Errorf("%+v: called %d times", step, got)
+				t.Errorf("after %v: called %d times, want %d", step.sleep, got, step.want)
 			}
 		}
 	})

@@ -75,8 +75,9 @@ type Options struct {
 	// it has carried a megabyte in both directions: RLIMIT_NOFILE should fit.
 	// As many again may be about to ask, or be told no; more wait to be accepted.
 	MaxTunnels int
-	// Quiet is called some seconds after the last of the requests has ended, in a
-	// goroutine of its own: the moment to give memory back. nil does nothing.
+	// Quiet is called when for some seconds no request has begun or ended, in a
+	// goroutine of its own: the moment to give memory back, of tunnels that idle
+	// too. nil does nothing.
 	Quiet func()
 }
 
@@ -101,7 +102,7 @@ type DomainProxy struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	live      map[*exchange]place // those that hold a place, at most MaxTunnels
-	quiet     *time.Timer         // until opts.Quiet, nil before the first request's end
+	quiet     *time.Timer         // until opts.Quiet, nil before the first request
 	work      sync.WaitGroup      // one for each exchange
 
 	closing  sync.Once
@@ -225,9 +226,7 @@ func (p *DomainProxy) enter(x *exchange) bool {
 		return false
 	}
 	p.live[x] = place{target: x.target, local: x.proto == protoLocal}
-	if p.quiet != nil {
-		p.quiet.Stop()
-	}
+	p.stir()
 	return true
 }
 
@@ -235,8 +234,13 @@ func (p *DomainProxy) leave(x *exchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.live, x)
+	p.stir()
+}
+
+// stir has opts.Quiet called when nothing begins or ends for a while. p.mu is held.
+func (p *DomainProxy) stir() {
 	switch {
-	case p.opts.Quiet == nil || p.closed || len(p.live) > 0:
+	case p.opts.Quiet == nil || p.closed:
 	case p.quiet == nil:
 		p.quiet = time.AfterFunc(quietAfter, p.opts.Quiet)
 	default:
