@@ -28,6 +28,17 @@ func (c *container) fakeOf(name string) string {
 	return found
 }
 
+// entryOf returns the directory that the registry has for a container's network
+// namespace.
+func (l *lab) entryOf(id string) string {
+	l.t.Helper()
+	var state struct{ Network string }
+	if err := json.Unmarshal([]byte(readFile(l.t, filepath.Join(l.root, id, "state.json"))), &state); err != nil {
+		l.t.Fatal(err)
+	}
+	return state.Network
+}
+
 // TestSuccessor kills the sidecar of a namespace and has a container join, which
 // brings another one: an address that a program has kept stands for whom it stood
 // for, and nobody else gets it. Then there are no addresses left, which the audit
@@ -57,11 +68,7 @@ func TestSuccessor(t *testing.T) {
 	contains(t, "audit", audit, "deny  transparent x.wild.test:22")
 	contains(t, "audit, control", audit, "deny  transparent y.wild.test:22")
 
-	var state struct{ Network string }
-	if err := json.Unmarshal([]byte(readFile(t, filepath.Join(l.root, first.id, "state.json"))), &state); err != nil {
-		t.Fatal(err)
-	}
-	ledger := filepath.Join(state.Network, "ledger")
+	ledger := filepath.Join(l.entryOf(first.id), "ledger")
 	if err := unix.Kill(l.oneSidecar(second).pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

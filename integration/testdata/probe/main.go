@@ -13,6 +13,9 @@
 //	probe hog ADDRESS COUNT                   so many connections that say nothing, for ever: "holding"
 //	probe bytes ADDRESS BYTES...              send, with Go's escapes; the first line of what comes back
 //	probe front tls|http PROXY NAME OTHER     tunnel to NAME, and there ask for OTHER
+//	probe hello WAY PROXY SERVER NAME SIZE N  a TLS greeting in pieces, see hello
+//	probe half PROXY TARGET                   send, end that direction, and count what comes: "N bytes"
+//	probe answers NETWORK SERVER TYPE:NAME... what a name server answers, see answers
 //	probe table NAME                          make an nftables table
 //	probe without-tables COMMAND...           become a command for which the kernel has no nftables
 //	probe spy FILE                            look into all that comes up until FILE is there
@@ -40,7 +43,7 @@ const patience = time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|hog|bytes|front|table|without-tables|spy|trace|load ..."))
+		fail(errors.New("usage: probe out|fetch|connect|serve|steal|dial|fd|ways|ask|hold|hog|bytes|front|hello|half|answers|table|without-tables|spy|trace|load ..."))
 	}
 	args := os.Args[2:]
 	switch os.Args[1] {
@@ -78,6 +81,14 @@ func main() {
 		sendBytes(args[0], args[1:])
 	case "front":
 		report("front", front(args[0], args[1], args[2], args[3]))
+	case "hello":
+		report("hello", hello(args[0], args[1], args[2], args[3], args[4], args[5]))
+	case "half":
+		report("half", half(args[0], args[1]))
+	case "answers":
+		if err := answers(args[0], args[1], args[2:]); err != nil {
+			fail(err)
+		}
 	case "without-tables":
 		fail(withoutTables(args))
 	case "table":
