@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,13 +254,11 @@ func (s *sidecar) setEngine(b *brought) {
 			s.upstream.SetServers(b.Conf.Nameservers)
 		}
 	}
-	s.engine.IsPeer = func(a netip.Addr) bool {
-		for _, r := range peers {
-			if r.Contains(a) {
-				return true
-			}
+	s.engine.IsPeer = nil
+	if len(peers) > 0 { // else no answer would count, and nobody need be asked
+		s.engine.IsPeer = func(a netip.Addr) bool {
+			return slices.ContainsFunc(peers, func(r inside.Range) bool { return r.Contains(a) })
 		}
-		return false
 	}
 	s.resolver.SetEngine(s.engine)
 }

@@ -157,7 +157,7 @@ func TestLockedNames(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the engine's resolver was asked for %q, want %q", got, want)
 	}
-	if got := asked(domains(allowedName), annotate("eggrun.peers", "none")); slices.Contains(got, "3.0.77.10.in-addr.arpa") {
+	if got := asked(domains(allowedName), annotate("eggrun.peers", "none")); len(got) > 0 {
 		t.Errorf("without peers the engine's resolver was asked for %q", got)
 	}
 }
