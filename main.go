@@ -49,10 +49,15 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
+// memoryLimit is from where on memory is collected after all.
+const memoryLimit = 128 << 20
+
 // run is the command line; it returns the exit status.
 func run(args []string) int {
-	// No verb lives long enough to need a collector.
+	// No verb lives long enough to need a collector, but those that wait: events
+	// for its container, start for the word of a program that may say others.
 	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(memoryLimit)
 	// What the caller left open is not the container's, unless it says so.
 	if err := linux.CloseOnExecFrom(3); err != nil {
 		fmt.Fprintf(os.Stderr, "eggrun: %v\n", err)

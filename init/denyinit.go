@@ -46,11 +46,12 @@ import (
 // Linux 5.12; the guard filter needs 4.14.
 func DenyInit(args []string) {
 	runtime.LockOSThread()
-	// Both forms spend their life waiting.
-	debug.SetGCPercent(-1)
 	if fd, ok := parseSyncFD(args); ok {
 		os.Exit(containerInit(fd))
 	}
+	// Both other forms spend their life waiting, if perhaps for signals without end.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(128 << 20)
 	if r, ok := parseReap(args); ok {
 		os.Exit(r.main())
 	}
