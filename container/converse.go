@@ -185,13 +185,14 @@ func (c *creation) runHooks() error {
 	return c.socket.Send(syncsocket.Proceed, nil)
 }
 
+// hostHooks runs them in the bundle, as other runtimes do.
 func (c *creation) hostHooks() error {
-	hooks := c.plan.Hooks
+	hooks, bundle := c.plan.Hooks, c.options.Bundle
 	//nolint:staticcheck // deprecated in the specification, used by engines
-	if err := hook.Run("prestart", hooks.Prestart, c.hookState(specs.StateCreated)); err != nil {
+	if err := hook.RunIn(bundle, "prestart", hooks.Prestart, c.hookState(specs.StateCreated)); err != nil {
 		return err
 	}
-	return hook.Run("createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating))
+	return hook.RunIn(bundle, "createRuntime", hooks.CreateRuntime, c.hookState(specs.StateCreating))
 }
 
 // finish makes the container known as created.

@@ -15,7 +15,7 @@ import (
 // directory and environment to a log, and keeps the state that it is given.
 func (l *lab) recorder(name string) specs.Hook {
 	log := filepath.Join(l.dir, "hooks")
-	script := "exec 2>&1; cat >" + log + "." + name + ".state; echo " + name + " $(readlink /proc/self/ns/mnt) $MARK >>" + log
+	script := "exec 2>&1; cat >" + log + "." + name + ".state; echo " + name + " $(readlink /proc/self/ns/mnt) $MARK $(pwd) >>" + log
 	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "MARK=mark-" + name}}
 }
 
@@ -58,6 +58,9 @@ func TestHooks(t *testing.T) {
 			}
 			equal(t, "mount namespace of "+fields[0], fields[1], want)
 			equal(t, "environment of "+fields[0], fields[2], "mark-"+fields[0])
+			if strings.HasPrefix(fields[0], "prestart") || fields[0] == "createRuntime" {
+				equal(t, "working directory of "+fields[0], fields[3], c.bundle.dir)
+			}
 			checkHookState(t, c, fields[0], readFile(t, log+"."+fields[0]+".state"))
 		}
 	})

@@ -21,7 +21,12 @@ import (
 //
 // The error names the hook and has the last line that it wrote to stderr.
 func Run(kind string, hooks []specs.Hook, state *specs.State) error {
-	if errs := run(kind, hooks, state, true); len(errs) > 0 {
+	return RunIn("", kind, hooks, state)
+}
+
+// RunIn is [Run] with dir as the hooks' working directory, "" for the caller's.
+func RunIn(dir, kind string, hooks []specs.Hook, state *specs.State) error {
+	if errs := run(dir, kind, hooks, state, true); len(errs) > 0 {
 		return errs[0]
 	}
 	return nil
@@ -30,10 +35,10 @@ func Run(kind string, hooks []specs.Hook, state *specs.State) error {
 // RunAll is [Run] for hooks whose failure keeps no other from running. It
 // returns an error for each that failed.
 func RunAll(kind string, hooks []specs.Hook, state *specs.State) []error {
-	return run(kind, hooks, state, false)
+	return run("", kind, hooks, state, false)
 }
 
-func run(kind string, hooks []specs.Hook, state *specs.State, untilError bool) (errs []error) {
+func run(dir, kind string, hooks []specs.Hook, state *specs.State, untilError bool) (errs []error) {
 	if len(hooks) == 0 {
 		return nil
 	}
@@ -42,7 +47,7 @@ func run(kind string, hooks []specs.Hook, state *specs.State, untilError bool) (
 		return []error{err}
 	}
 	for i := range hooks {
-		err := runOne(&hooks[i], input)
+		err := runOne(dir, &hooks[i], input)
 		if err == nil {
 			continue
 		}
@@ -54,7 +59,7 @@ func run(kind string, hooks []specs.Hook, state *specs.State, untilError bool) (
 	return errs
 }
 
-func runOne(h *specs.Hook, input []byte) error {
+func runOne(dir string, h *specs.Hook, input []byte) error {
 	ctx := context.Background()
 	if h.Timeout != nil {
 		var cancel context.CancelFunc
@@ -67,6 +72,7 @@ func runOne(h *specs.Hook, input []byte) error {
 	if len(cmd.Args) == 0 {
 		cmd.Args = []string{h.Path}
 	}
+	cmd.Dir = dir
 	cmd.Env = h.Env
 	if cmd.Env == nil {
 		cmd.Env = []string{} // nil would mean this process's own

@@ -104,6 +104,11 @@ func TestEnvironment(t *testing.T) {
 		}
 		wantFile(t, filepath.Join(dir, "pwd"), cwd+"\n")
 	}
+	dir := t.TempDir()
+	if err := RunIn(dir, "prestart", []specs.Hook{sh("pwd > here")}, &specs.State{}); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, filepath.Join(dir, "here"), dir+"\n")
 	// Without args the path is the name.
 	if err := Run("prestart", []specs.Hook{{Path: "/bin/true"}}, &specs.State{}); err != nil {
 		t.Error(err)
