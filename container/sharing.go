@@ -58,12 +58,11 @@ func checkRulers(runtimeRoot string, plan *spec.Plan) error {
 		if other.Walled {
 			return nil
 		}
-		proc := fmt.Sprintf("/proc/%d/", other.Init.PID)
-		shared, err := samePlace(path, proc+"ns/net")
+		shared, err := samePlace(path, fmt.Sprintf("/proc/%d/ns/net", other.Init.PID))
 		if err != nil || !shared {
 			return err
 		}
-		can, err := canHaveNetAdmin(proc + "status")
+		can, err := hasRuler(other)
 		if err != nil || !can {
 			return err
 		}
@@ -72,6 +71,30 @@ func checkRulers(runtimeRoot string, plan *spec.Plan) error {
 			Platform: "give it the policy too, or run it without NET_ADMIN",
 		}
 	})
+}
+
+// hasRuler tells whether a process of a container can have CAP_NET_ADMIN: its init,
+// or one that exec has given more than that has.
+func hasRuler(s *state.State) (bool, error) {
+	pids := []int{s.Init.PID}
+	m, err := openCgroup(s)
+	if err != nil {
+		return false, err
+	}
+	if m != nil {
+		all, err := allPids(m)
+		if err != nil {
+			return false, err
+		}
+		pids = append(pids, all...)
+	}
+	for _, pid := range pids {
+		can, err := canHaveNetAdmin(fmt.Sprintf("/proc/%d/status", pid))
+		if can || err != nil && !isGone(err) && !errors.Is(err, unix.ESRCH) {
+			return can, err
+		}
+	}
+	return false, nil
 }
 
 // canHaveNetAdmin reads from a file /proc/PID/status whether the process, or a

@@ -81,10 +81,12 @@ func TestOwnPlaces(t *testing.T) {
 func TestJoinRuler(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, eggrunOnly(t))
+	exec := l.sleeper()
+	exec.execDetached(invocation{}, []string{"--process", exec.processFile(sh("sleep 600"), privileged)})
 	for _, tt := range []struct {
 		other  *container
 		refuse bool
-	}{{l.sleeper(), false}, {l.sleeper(addCapabilities("CAP_NET_ADMIN")), true}} {
+	}{{l.sleeper(), false}, {l.sleeper(addCapabilities("CAP_NET_ADMIN")), true}, {exec, true}} {
 		joins := withNamespace(specs.NetworkNamespace, "/proc/"+itoa(tt.other.pid)+"/ns/net")
 		if !tt.refuse {
 			equal(t, "without NET_ADMIN", l.output("echo ok", joins, domains(allowedName)), "ok")
