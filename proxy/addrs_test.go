@@ -66,6 +66,19 @@ func TestUnnamedAddrs(t *testing.T) {
 	}
 }
 
+// TestManyAddresses are an answer that would fill the audit.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+	f := toOrigin(origin(t, echo))
+	f.lookup = func(string) ([]netip.Addr, error) { return slices.Repeat([]netip.Addr{public}, 4000), nil }
+	lines := new(sink)
+	_, addr := serve(t, Options{Policy: allow(t, "good.test"), Audit: lines}, f)
+	connect(t, addr, "good.test:443").mustEcho(t, "hello")
+	if got, _ := lines.first(t)["addresses"].([]any); len(got) != maxAnswers {
+		t.Errorf("the audit has %d addresses, want %d", len(got), maxAnswers)
+	}
+}
+
 // TestUpstreamFake is a machine whose own resolver gives out fake addresses, as
 // inside of another eggrun.
 func TestUpstreamFake(t *testing.T) {

@@ -17,8 +17,13 @@ import (
 // 8305 section 5).
 const stagger = 250 * time.Millisecond
 
-// maxAddrs bounds the connections that one request can start.
-const maxAddrs = 16
+const (
+	// maxAddrs bounds the connections that one request can start.
+	maxAddrs = 16
+	// maxAnswers bounds what is made of an answer. One of thousands, from a server
+	// that is the container's friend, would soon be all that the audit has.
+	maxAnswers = 64
+)
 
 // lookup is Go's own resolver: cgo's takes 127.1 and 0x7f000001 for addresses.
 //
@@ -63,7 +68,7 @@ func (p *DomainProxy) resolve(ctx context.Context, t policy.Target) ([]netip.Add
 	if err == nil && len(addrs) == 0 {
 		err = &net.DNSError{Err: "no addresses", Name: t.Host, IsNotFound: true}
 	}
-	return addrs, err
+	return addrs[:min(len(addrs), maxAnswers)], err
 }
 
 // race connects to the first of addrs that answers. They are tried in turns of
