@@ -6,49 +6,49 @@ import (
 	"testing"
 )
 
-func TestNaming(t *testing.T) {
+func TestNames(t *testing.T) {
 	t.Parallel()
 	domains := []string{"good.test", "ssh.test:22", "*.wild.test", "10.0.0.0/8", "localhost:11434"}
 	enforcing := &Policy{Domains: domains, Allowlist: mustList(t, domains...)}
 	observing := &Policy{Domains: domains, Allowlist: mustList(t, domains...), Observe: true}
 	for _, tt := range []struct {
 		host               string
-		enforced, observed Naming
+		enforced, observed bool
 	}{
-		{"good.test", Named, Named},
-		{"ssh.test", Named, Named},
-		{"a.b.wild.test", Named, Named},
-		{"localhost", Named, Named},
-		{"wild.test", Unnamed, Unnamed},
-		{"sub.good.test", Unnamed, Unnamed},
-		{"notwild.test", Unnamed, Unnamed},
-		{"GOOD.test", Unnamed, Unnamed},
-		{"good.test.", Unnamed, Unnamed},
-		{"", Unnamed, Unnamed},
-		{"10.0.0.1", Unnamed, Unnamed},
-		{"0x7f.1", Unnamed, Unnamed},
+		{"good.test", true, true},
+		{"ssh.test", true, true},
+		{"a.b.wild.test", true, true},
+		{"localhost", true, true},
+		{"wild.test", false, false},
+		{"sub.good.test", false, false},
+		{"notwild.test", false, false},
+		{"GOOD.test", false, false},
+		{"good.test.", false, false},
+		{"", false, false},
+		{"10.0.0.1", false, false},
+		{"0x7f.1", false, false},
 
-		{"example.com", Unnamed, NamedByStar},
-		{"www.example.co.uk", Unnamed, NamedByStar},
-		{"someone.github.io", Unnamed, NamedByStar},
-		{"github.io", Unnamed, NamedByStar},
-		{"com", Unnamed, Unnamed},
-		{"db", Unnamed, Unnamed},
-		{"github.com.dns.podman", Unnamed, Unnamed},
-		{"kubernetes.default.svc.cluster.local", Unnamed, Unnamed},
-		{"metadata.google.internal", Unnamed, Unnamed},
-		{"5.0.77.10.in-addr.arpa", Unnamed, Unnamed},
-		{"router.home.arpa", Unnamed, Unnamed},
-		{strings.Repeat("a", 64) + ".com", Unnamed, Unnamed},
+		{"example.com", false, true},
+		{"www.example.co.uk", false, true},
+		{"someone.github.io", false, true},
+		{"github.io", false, true},
+		{"com", false, false},
+		{"db", false, false},
+		{"github.com.dns.podman", false, false},
+		{"kubernetes.default.svc.cluster.local", false, false},
+		{"metadata.google.internal", false, false},
+		{"5.0.77.10.in-addr.arpa", false, false},
+		{"router.home.arpa", false, false},
+		{strings.Repeat("a", 64) + ".com", false, false},
 	} {
-		if got := enforcing.Naming(tt.host); got != tt.enforced {
-			t.Errorf("Naming(%q) = %v, want %v", tt.host, got, tt.enforced)
+		if got := enforcing.Names(tt.host); got != tt.enforced {
+			t.Errorf("Names(%q) = %v, want %v", tt.host, got, tt.enforced)
 		}
-		if got := observing.Naming(tt.host); got != tt.observed {
-			t.Errorf("Naming(%q) while observing = %v, want %v", tt.host, got, tt.observed)
+		if got := observing.Names(tt.host); got != tt.observed {
+			t.Errorf("Names(%q) while observing = %v, want %v", tt.host, got, tt.observed)
 		}
-		if got := (*Policy)(nil).Naming(tt.host); got != Unnamed {
-			t.Errorf("Naming(%q) of no policy = %v, want %v", tt.host, got, Unnamed)
+		if got := (*Policy)(nil).Names(tt.host); got {
+			t.Errorf("Names(%q) of no policy = %v, want false", tt.host, got)
 		}
 	}
 }

@@ -46,8 +46,7 @@ type Options struct {
 // Engine is what the container's engine brought with its network.
 type Engine struct {
 	// Search are the search domains of the resolv.conf that the engine wrote, as
-	// [ParseConf] gives them. They and what is below them is never allowed by "*"
-	// or by observing.
+	// [ParseConf] gives them: one label below them may be a peer.
 	Search []string
 	// IsPeer reports whether the container reaches an address directly. Nil: none.
 	IsPeer func(netip.Addr) bool
@@ -154,7 +153,7 @@ func (s *Server) answer(q query) (r reply, ask func(context.Context) reply) {
 		if r, ok := s.fakePointer(q); ok {
 			return r, nil
 		}
-		if allows(rules, engine.Search, q.name) {
+		if rules.Names(q.name) {
 			return s.allowed(q), nil
 		}
 		if ask := s.peerQuestion(q, rules, engine); ask != nil {
@@ -191,25 +190,6 @@ func (s *Server) fakePointer(q query) (reply, bool) {
 		return reply{}, true
 	}
 	return reply{answers: []record{pointer(name, fakeTTL)}}, true
-}
-
-// allows reports whether name is allowed on some port. What a libc made out of a
-// short name and a search domain is no public name, whatever it looks like:
-// github.com.corp.example would exist under "*", be taken for github.com, and
-// fail when it is dialled.
-func allows(rules *policy.Policy, search []string, name string) bool {
-	switch rules.Naming(name) {
-	case policy.Named:
-		return true
-	case policy.NamedByStar:
-		for _, domain := range search {
-			if name == domain || strings.HasSuffix(name, "."+domain) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
 }
 
 // allowed answers for a name that is allowed: A is its fake address, and there is

@@ -119,7 +119,8 @@ func TestSearch(t *testing.T) {
 	t.Parallel()
 	p := rules(t, "named.corp.example.com", "*.inner.corp.example.com")
 	p.Observe = true
-	s := newServer(t, Options{Policy: p, Engine: Engine{Search: []string{"corp.example.com", "dns.podman"}}})
+	p.SearchDomains = []string{"corp.example.com", "dns.podman"}
+	s := newServer(t, Options{Policy: p})
 	for name, want := range map[string]string{
 		"github.com":                        "Success",
 		"www.example.com":                   "Success",
@@ -141,7 +142,9 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	// The control: without the search domain it is a public name.
-	s.SetEngine(Engine{})
+	plain := *p
+	plain.SearchDomains = nil
+	s.SetPolicy(&plain)
 	if got := lookup(t, s, "github.com.corp.example.com", dnsmessage.TypeAAAA); got != "Success" {
 		t.Errorf("without search domains: %s, want Success", got)
 	}
