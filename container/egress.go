@@ -47,5 +47,9 @@ func (c *Container) ReloadEgress(changed map[string]string, asker *Asker) (*poli
 	if p.Wall() == nil {
 		return nil, errors.New("policy: there would be no wall any more; delete the container and create it without a policy")
 	}
-	return p, egress.Reload(c.state.Network, p)
+	own, err := c.Policy()
+	if err != nil {
+		return nil, err
+	}
+	return p, egress.Reload(c.state.Network, own, p)
 }

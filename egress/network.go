@@ -99,7 +99,7 @@ func (n *Network) Agree(own *policy.Policy, asked bool) (*policy.Policy, error) 
 	case n.policy == nil:
 		return own, nil
 	case !asked:
-		return n.policy, nil
+		return n.policy.ForMember(own), nil
 	case !n.asked && own.Wall() != nil:
 		return own, nil
 	}

@@ -21,8 +21,9 @@ func replace(e *entry, r *record, p *policy.Policy) error {
 }
 
 // Reload puts another policy in the place of that of the namespace with an entry,
-// at once for whatever is decided from then on.
-func Reload(entry string, p *policy.Policy) error {
+// at once for whatever is decided from then on. own is what the container has that
+// it is for.
+func Reload(entry string, own, p *policy.Policy) error {
 	e, err := lockExisting(entry)
 	if err != nil {
 		return err
@@ -35,14 +36,16 @@ func Reload(entry string, p *policy.Policy) error {
 	if r == nil || !r.Sidecar.Alive() {
 		return fmt.Errorf("egress proxy: %w", errControl)
 	}
-	if fixed(r.Policy) != fixed(p) {
+	if fixedNetwork(r.Policy) != fixedNetwork(p) || fixedContainer(own) != fixedContainer(p) {
 		return errors.New("policy: peers, inbound, deny, deny-write, sockets and allow-fds don't change in a container that exists; create it anew")
 	}
 	return replace(e, r, p)
 }
 
-// fixed is what of a policy was put into the namespace, or into the container,
-// when that was created.
-func fixed(p *policy.Policy) string {
-	return fmt.Sprint(p.Peers, p.Inbound, p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
+// fixedNetwork is what of a policy was put into the namespace when that was
+// created, and fixedContainer what was put into the container.
+func fixedNetwork(p *policy.Policy) string { return fmt.Sprint(p.Peers, p.Inbound) }
+
+func fixedContainer(p *policy.Policy) string {
+	return fmt.Sprint(p.Deny, p.DenyWrite, p.AllowSockets, p.MaskSockets, p.AllowFDs, p.KillOnProxyExit)
 }

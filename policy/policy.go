@@ -133,6 +133,29 @@ func (p *Policy) Wall() *Policy {
 	return p
 }
 
+// ForMember returns p for a container that joins the network namespace of those
+// who have it and asks for nothing itself. What is not about the network stays as
+// in own, which may be nil: the paths that another one hides are not its, nor are
+// the sockets that another one may see.
+func (p *Policy) ForMember(own *Policy) *Policy {
+	if own == nil {
+		own = &Policy{}
+	}
+	member := *p
+	member.Deny, member.DenyWrite = own.Deny, own.DenyWrite
+	member.AllowSockets, member.MaskSockets, member.AllowFDs = own.AllowSockets, own.MaskSockets, own.AllowFDs
+	isOwn := func(o Origin) bool {
+		return slices.Contains([]string{keyDeny, keyDenyWrite, "sockets", "allow-sockets", "allow-fds"}, o.Key)
+	}
+	member.Origins = slices.DeleteFunc(slices.Clone(p.Origins), isOwn)
+	for _, o := range own.Origins {
+		if isOwn(o) {
+			member.Origins = append(member.Origins, o)
+		}
+	}
+	return &member
+}
+
 // Decide says whether t may be reached: the verdict of the allowlist, where * and
 // observing pass no name below a search domain. A policy that observes allows
 // every public name on every port; the decision then has the reason for which it

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -336,6 +337,37 @@ func TestSearchDomainsAndStar(t *testing.T) {
 		if got := p.Decide(mustTarget(t, authority)); got.Allow != want {
 			t.Errorf("Decide(%s) = %+v, want allow %v", authority, got, want)
 		}
+	}
+}
+
+// TestForMember has two containers in one network namespace, each with paths and
+// sockets of its own.
+func TestForMember(t *testing.T) {
+	t.Parallel()
+	resolve := func(pairs ...string) *Policy {
+		p, err := Resolve(ask(pairs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	theirs := resolve("domains", "a.test", "deny", "/theirs", "deny-write", "/theirs2", "allow-sockets", "/theirs.sock", "allow-fds", "on")
+	own := resolve("domains", "b.test", "deny", "/own", "allow-sockets", "/own.sock")
+	got := theirs.ForMember(own)
+	if !slices.Equal(got.Domains, theirs.Domains) || !got.Decide(mustTarget(t, "a.test:443")).Allow || got.Decide(mustTarget(t, "b.test:443")).Allow {
+		t.Errorf("reaches %v, want %v", got.Domains, theirs.Domains)
+	}
+	if !slices.Equal(got.Deny, []string{"/own"}) || len(got.DenyWrite) > 0 || !slices.Equal(got.AllowSockets, []string{"/own.sock"}) || got.AllowFDs {
+		t.Errorf("paths and sockets of the other: %+v", got)
+	}
+	if text := fmt.Sprint(got.Origins); strings.Contains(text, "/theirs") || !strings.Contains(text, "/own.sock") || !strings.Contains(text, "a.test") {
+		t.Errorf("origins %s", text)
+	}
+	if got := theirs.ForMember(nil); len(got.Deny)+len(got.AllowSockets) > 0 || got.AllowFDs || !got.Decide(mustTarget(t, "a.test:443")).Allow {
+		t.Errorf("who has nothing gets %+v", got)
+	}
+	if len(theirs.Deny) != 1 || len(theirs.AllowSockets) != 1 {
+		t.Error("the other's policy was changed")
 	}
 }
 
