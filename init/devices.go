@@ -63,14 +63,27 @@ func (s *setup) makeDevices() error {
 // refuses a link anywhere in its path: with /dev a link, nodes would be made
 // wherever it points to (CVE-2026-41579).
 func (s *setup) openDir(unsafePath string) (*os.File, error) {
-	dir, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_NO_SYMLINKS)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
-	case errors.Is(err, unix.ELOOP):
+	dir, err := s.openPlain(unsafePath)
+	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("directory %q: a link is on the way", unsafePath)
 	}
 	return dir, err
+}
+
+// openPlain is openDir with ELOOP for a link. What has been made is opened again
+// by the same rule: it may have been replaced by a link.
+func (s *setup) openPlain(unsafePath string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY
+	dir, err := linux.OpenInRoot(s.rootfs, unsafePath, flags, unix.RESOLVE_NO_SYMLINKS)
+	if !errors.Is(err, os.ErrNotExist) {
+		return dir, err
+	}
+	made, err := pathrs.MkdirAllHandle(s.rootfs, unsafePath, 0o755)
+	if err != nil {
+		return nil, err
+	}
+	made.Close()
+	return linux.OpenInRoot(s.rootfs, unsafePath, flags, unix.RESOLVE_NO_SYMLINKS)
 }
 
 // makeDevice makes one node. Where mknod is not allowed, in a user namespace,

@@ -66,17 +66,16 @@ func (s *setup) mountAll() error {
 		if err != nil {
 			return mountError(m, err)
 		}
-		if m.Type == "proc" || m.Type == "sysfs" {
-			if err := s.refuseLink(m.Target); err != nil {
-				return mountError(m, err)
-			}
-		}
 		// A read-only tmpfs may still have to take mount points and device
 		// nodes: it is sealed when all mounts are made.
 		if m.Type == "tmpfs" && m.Set&unix.MOUNT_ATTR_RDONLY != 0 {
 			s.sealLast = append(s.sealLast, sealed{tree, m})
 		}
-		if err := s.attach(tree, m.Target); err != nil {
+		attach := s.attach
+		if m.Type == "proc" || m.Type == "sysfs" {
+			attach = s.attachPlain
+		}
+		if err := attach(tree, m.Target); err != nil {
 			return mountError(m, err)
 		}
 	}
@@ -193,18 +192,19 @@ func (s *setup) attach(tree *os.File, target string) error {
 	return linux.MoveMount(tree, f)
 }
 
-// refuseLink refuses a path with a link in it. An image whose /proc points
-// elsewhere would make whoever writes to /proc later write there instead
-// (CVE-2019-19921).
-func (s *setup) refuseLink(unsafePath string) error {
-	f, err := linux.OpenInRoot(s.rootfs, unsafePath, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
+// attachPlain is [setup.attach] on a directory that no link leads to. An image
+// whose /proc points elsewhere would make whoever writes to /proc later write
+// there instead (CVE-2019-19921).
+func (s *setup) attachPlain(tree *os.File, target string) error {
+	dir, err := s.openPlain(target)
 	if errors.Is(err, unix.ELOOP) {
 		return errors.New("must be mounted on ordinary directory, not through a link")
 	}
-	if err == nil {
-		f.Close()
+	if err != nil {
+		return err
 	}
-	return nil // whatever else is wrong shows when the mount point is opened
+	defer dir.Close()
+	return linux.MoveMount(tree, dir)
 }
 
 // mountPoint opens unsafePath inside the root, or makes it.
