@@ -299,7 +299,7 @@ func dockerExec(t *testing.T, d *docker) {
 		t.Errorf("missing program: exit %d", missing.code)
 	}
 	contains(t, "missing program", missing.stdout+missing.stderr, `"nosuchprogram": executable file not found in $PATH`)
-	contains(t, "top", d.ok("top", name), "sleep 1000")
+	eventually(t, "sleep in top", func() bool { return strings.Contains(d.ok("top", name), "sleep 1000") })
 	d.ok("pause", name)
 	equal(t, "paused", d.inspect(name, ".State.Status"), "paused")
 	d.ok("unpause", name)

@@ -24,8 +24,7 @@ func podmanCgroupCases() []podmanCase {
 		{name: "top of two", run: func(t *testing.T, p *podman) {
 			id := p.detach(image, "sh", "-c", "sleep 1234 & echo up; wait")
 			p.wantLog(id, "up")
-			got := p.ok("top", id, "user", "comm", "args")
-			equal(t, "top", strings.Join(strings.Fields(got), " "), "USER COMMAND COMMAND root sh sh -c sleep 1234 & echo up; wait root sleep sleep 1234")
+			p.wantTop("USER COMMAND COMMAND root sh sh -c sleep 1234 & echo up; wait root sleep sleep 1234", id, "user", "comm", "args")
 		}},
 		{name: "stats with a limit", needs: "limits", need: controllers("memory", "pids"), run: podmanStats},
 		{name: "copy while it runs", run: func(t *testing.T, p *podman) {

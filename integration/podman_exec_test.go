@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -209,6 +210,17 @@ func podmanCommit(t *testing.T, p *podman) {
 // podmanTop asks podman, and with options of ps a ps in the container.
 func podmanTop(t *testing.T, p *podman) {
 	id := p.sleeper()
-	contains(t, "top", p.ok("top", id, "pid", "args"), "sleep 1000")
+	p.wantTop("PID COMMAND 1 sleep 1000", id, "pid", "args")
 	contains(t, "top with options of ps", p.ok("top", id, "-o", "pid,args"), "sleep 1000")
+}
+
+// wantTop waits until podman top shows that, for a program is executed a moment
+// after its container has started.
+func (p *podman) wantTop(want string, args ...string) {
+	p.t.Helper()
+	var got string
+	eventuallyOr(p.t, func() string { return fmt.Sprintf("top %q, last seen %q", want, got) }, func() bool {
+		got = strings.Join(strings.Fields(p.ok(append([]string{"top"}, args...)...)), " ")
+		return got == want
+	})
 }

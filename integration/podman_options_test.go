@@ -157,7 +157,7 @@ func podmanLimitCases() []podmanCase {
 		}},
 		{name: "stats", needs: "numbers of processes", need: controllers("pids"), run: func(t *testing.T, p *podman) {
 			id := p.detach(image, "sleep", "1000")
-			contains(t, "top", p.ok("top", id, "args"), "sleep 1000")
+			p.wantTop("COMMAND sleep 1000", id, "args")
 			contains(t, "stats", p.ok("stats", "--no-stream", "--format", "{{.PIDs}}", id), "1")
 		}},
 	}
