@@ -57,6 +57,7 @@ func setNamespaces(request *linux.SpawnRequest, plan *spec.Plan) error {
 		request.TimeOffsets = fmt.Appendf(request.TimeOffsets, "%s %d %d\n", offset.Clock, offset.Secs, offset.Nanosecs)
 	}
 	request.MapIDs = func(pid int) error { return mapIDs(pid, plan.UIDMappings, plan.GIDMappings) }
+	request.KeepGroups = plan.KeepGroups
 	return nil
 }
 
@@ -133,6 +134,7 @@ func joinNamespaces(request *linux.SpawnRequest, plan *spec.Plan, init linux.Pro
 			return fmt.Errorf("%s namespace: %w", ns.kind, err)
 		}
 	}
+	request.KeepGroups = plan.KeepGroups
 	// What was opened belongs to this init only if it still lives.
 	if !init.Alive() {
 		return state.ErrNotRunning

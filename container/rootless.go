@@ -47,6 +47,8 @@ func AsRoot(join *os.File, preserve []int) (done bool, status int, err error) {
 	request := linux.SpawnRequest{
 		Exe: exe, Argv: os.Args, Env: append(os.Environ(), asRootVariable+"="+strconv.Itoa(os.Getpid())),
 		JoinUser: join, New: unix.CLONE_NEWNS, MapIDs: mapOwnIDs, Preserve: preserve,
+		// What the caller may read by them, the bundle for one, it may still.
+		KeepGroups: true,
 	}
 	if join == nil {
 		request.New |= unix.CLONE_NEWUSER

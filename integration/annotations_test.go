@@ -22,6 +22,8 @@ func TestKeepGroups(t *testing.T) {
 		{"with", []edit{keep}, "0 4242"},
 		{"groups of config.json", []edit{asUser(0, 0, 7)}, "0 7"},
 		{"both", []edit{asUser(0, 0, 7), keep}, "0 4242"},
+		{"user namespace", []edit{withUserNamespace}, "0"},
+		{"user namespace with", []edit{withUserNamespace, keep}, "0 65534"}, // one that is not mapped
 	} {
 		id := l.newID()
 		b := l.bundle(id, append([]edit{sh("id -G")}, tt.edits...)...)

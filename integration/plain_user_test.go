@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -145,6 +147,33 @@ func TestPlainUserForeign(t *testing.T) {
 	b := l.plainBundle(id, sh("true"), mapping(specs.LinuxIDMapping{ContainerID: 0, HostID: 100, Size: 1}))
 	l.wantFail(l.call("create", "--bundle", b.dir, id), "host id 100 is not the caller's; see /etc/subuid and /etc/subgid")
 	l.wantGone(id)
+}
+
+// TestPlainUserGroups: a bundle that only a group of the user's may read, which
+// the container is not in all the same.
+func TestPlainUserGroups(t *testing.T) {
+	t.Parallel()
+	l := plainLab(t, eggrunOnly(t), withSubIDs)
+	id := l.newID()
+	b := l.plainBundle(id, sh("id -G"))
+	if err := errors.Join(os.Chown(b.dir, 0, extraGroup), os.Chmod(b.dir, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		groups []uint32
+		want   string
+	}{
+		{nil, ": permission denied\n"},
+		{[]uint32{extraGroup}, "0\n"},
+	} {
+		cmd, r, log := l.command(invocation{args: []string{"run", "--bundle", b.dir, id}})
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: withSubIDs, Gid: withSubIDs, Groups: tt.groups}}
+		if err := suite.reaper.start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		r = l.finish(cmd, r, log)
+		contains(t, fmt.Sprintf("output with groups %v", tt.groups), r.stdout+r.stderr, tt.want)
+	}
 }
 
 // TestPlainUserWall: the wall stands without any privilege.

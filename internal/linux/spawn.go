@@ -37,6 +37,8 @@ type SpawnRequest struct {
 	// UID and GID are the ids with which the program starts in a user
 	// namespace, new or joined; 0 keeps all capabilities there.
 	UID, GID uint32
+	// KeepGroups leaves it the caller's supplementary groups there.
+	KeepGroups bool
 
 	// Preserve and Keep are the descriptors beside the standard streams that
 	// stay open in the child, at their numbers. All others must be

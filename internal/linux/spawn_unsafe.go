@@ -38,6 +38,7 @@ type spawnArgs struct {
 	offsetsFD       uintptr
 	offsetsPath     [len(offsetsPath) + 1]byte
 	uid, gid        uintptr
+	keepGroups      bool
 	keep            []int
 	needed          []int // all descriptors that the child uses, ascending
 	exe             int
@@ -75,7 +76,7 @@ func forkSpawn(req *SpawnRequest, report, proceed, proceedWrite *os.File) (child
 		join: join, joined: make([]bool, len(join)), joinUser: -1,
 		newUser: req.New&unix.CLONE_NEWUSER != 0, newTime: req.New&unix.CLONE_NEWTIME != 0,
 		offsets: req.TimeOffsets, keep: append(keep, req.Preserve...),
-		uid: uintptr(req.UID), gid: uintptr(req.GID),
+		uid: uintptr(req.UID), gid: uintptr(req.GID), keepGroups: req.KeepGroups,
 		exe: int(req.Exe.Fd()), argv: &argv[0], env: &env[0],
 		report: int(report.Fd()), proceed: int(proceed.Fd()), proceedWrite: int(proceedWrite.Fd()),
 	}
@@ -271,10 +272,12 @@ func joinAll(a *spawnArgs) syscall.Errno {
 //go:nosplit
 //go:norace
 func takeIDs(a *spawnArgs) {
-	// EPERM: setgroups is denied in namespaces that an unprivileged user mapped.
-	_, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
-	if errno != 0 && errno != unix.EPERM {
-		die(a, reportSetgroups, errno)
+	if !a.keepGroups {
+		// EPERM: setgroups is denied in namespaces that an unprivileged user mapped.
+		_, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+		if errno != 0 && errno != unix.EPERM {
+			die(a, reportSetgroups, errno)
+		}
 	}
 	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESGID, a.gid, a.gid, a.gid); errno != 0 {
 		die(a, reportSetgid, errno)
