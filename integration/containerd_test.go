@@ -19,6 +19,7 @@ import (
 func TestContainerd(t *testing.T) {
 	needRoot(t)
 	needPrograms(t, "containerd", "ctr")
+	needControllers(t, "cpu") // ctr asks for a share
 	t.Parallel()
 	d := newContainerd(t)
 	for name, test := range map[string]func(t *testing.T, c *ctr){
@@ -153,7 +154,10 @@ func (c *ctr) ok(args ...string) string {
 // run calls ctr run; options end with the command, after "--".
 func (c *ctr) run(options ...string) result {
 	c.t.Helper()
-	args := []string{"run", "--runtime", "io.containerd.runc.v2", "--runc-binary", c.rt.path, "--cgroup", filepath.Join(c.d.lab.cgroup, c.id)}
+	args := []string{"run", "--runtime", "io.containerd.runc.v2", "--runc-binary", c.rt.path, "--cgroup", suite.cgroups.cgroupsPath(filepath.Base(c.d.lab.dir), c.id)}
+	if suite.cgroups.manager == systemd {
+		args = append(args, "--runc-systemd-cgroup")
+	}
 	for i, option := range options {
 		if option == "--" {
 			args = append(append(args, options[:i]...), containerdImage, c.id)

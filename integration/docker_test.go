@@ -93,7 +93,7 @@ func newDocker(t *testing.T) *docker {
 	delete(runtimes, "runc") // the daemon's own
 	config, err := json.Marshal(map[string]any{
 		"data-root": filepath.Join(l.dir, "data"), "exec-root": run, "pidfile": filepath.Join(run, "docker.pid"),
-		"hosts": []string{"unix://" + d.socket}, "storage-driver": "overlay2", "cgroup-parent": l.cgroup,
+		"hosts": []string{"unix://" + d.socket}, "storage-driver": "overlay2", "cgroup-parent": suite.cgroups.parent(filepath.Base(l.dir)),
 		"exec-opts": []string{"native.cgroupdriver=" + string(suite.cgroups.manager)},
 		// Others have bridges here too, whose packets are not to be dropped.
 		"iptables": false, "bip": "172.31.200.1/24",
@@ -326,7 +326,7 @@ func dockerLimits(t *testing.T, d *docker) {
 	contains(t, "stats", d.ok("stats", "--no-stream", "--format", "{{.MemUsage}} {{.PIDs}}", name), "/ 50MiB 1")
 	d.ok("update", "--memory", "60m", "--memory-swap", "60m", "--pids-limit", "77", name)
 	contains(t, "stats after update", d.ok("stats", "--no-stream", "--format", "{{.MemUsage}}", name), "/ 60MiB")
-	path := filepath.Join(d.lab.cgroup, d.inspect(name, ".Id"))
+	path := suite.cgroups.below(filepath.Base(d.lab.dir), "docker", d.inspect(name, ".Id"))
 	equal(t, "pids limit after update", cgroupFile(t, path, "pids", "pids.max", "pids.max"), "77")
 
 	eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "sh", "-c", "sleep 1; tail /dev/zero")

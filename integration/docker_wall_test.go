@@ -5,12 +5,13 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestDockerWall has the policy from a file: docker before 24 sends no
-// annotations.
+// TestDockerWall has the policy from a file, where it is not said otherwise: docker
+// before 24 sends no annotations.
 func TestDockerWall(t *testing.T) {
 	rt := eggrunOnly(t)
 	needPrograms(t, "dockerd", "containerd", "docker", "iptables")
@@ -30,6 +31,10 @@ func TestDockerWall(t *testing.T) {
 			test(t, d.as(t, walledRuntime))
 		})
 	}
+	t.Run("annotation", func(t *testing.T) {
+		t.Parallel()
+		dockerAnnotation(t, d.as(t, rt.name))
+	})
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
 		c := d.as(t, rt.name)
@@ -52,6 +57,22 @@ func dockerClosed(t *testing.T, d *docker) {
 	got := d.output(d.fetches(), d.withServer()...)
 	contains(t, "allowed name", got, "200 OK this is allowed.test")
 	contains(t, "another name", got, evilName+":443 not on the allowlist")
+}
+
+// dockerAnnotation has the policy of the container's own, and no file.
+func dockerAnnotation(t *testing.T, d *docker) {
+	need(t, "docker 24, which sends annotations", func() error {
+		version := d.ok("version", "--format", "{{.Server.Version}}")
+		major, _, _ := strings.Cut(version, ".")
+		if number, err := strconv.Atoi(major); err != nil || number < 24 {
+			return fmt.Errorf("docker %s", version)
+		}
+		return nil
+	})
+	got := d.output(d.fetches(), append(d.withServer(), "--annotation", "eggrun.domains="+d.server.domains())...)
+	contains(t, "allowed name", got, "200 OK this is allowed.test")
+	contains(t, "another name", got, evilName+":443 not on the allowlist")
+	contains(t, "without", d.output(d.fetches(), d.withServer()...), "error: Get")
 }
 
 // serveWord is a script that serves a word at port 8080.

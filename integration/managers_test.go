@@ -78,6 +78,23 @@ func (m cgroupManager) above(lab string) string {
 	return filepath.Join("/", m.suite, lab)
 }
 
+// parent is how docker calls the lab's.
+func (m cgroupManager) parent(lab string) string {
+	if m.manager == systemd {
+		return m.slice(lab)
+	}
+	return m.above(lab)
+}
+
+// below is the absolute cgroup of a container that an engine, whose prefix it has
+// with systemd, makes below the lab's.
+func (m cgroupManager) below(lab, engine, id string) string {
+	if m.manager == systemd {
+		return filepath.Join(m.above(lab), engine+"-"+id+".scope")
+	}
+	return filepath.Join(m.above(lab), id)
+}
+
 // cgroupsPath is what config.json says for a container of the lab.
 func (m cgroupManager) cgroupsPath(lab, id string) string {
 	if m.manager == systemd {
@@ -88,10 +105,7 @@ func (m cgroupManager) cgroupsPath(lab, id string) string {
 
 // of is the absolute cgroup of a container of the lab.
 func (m cgroupManager) of(lab, id string) string {
-	if m.manager == systemd {
-		return filepath.Join(m.above(lab), unit(lab)+"-"+id+".scope")
-	}
-	return filepath.Join(m.above(lab), id)
+	return m.below(lab, unit(lab), id)
 }
 
 // cgroupOf is the absolute cgroup of a container.
