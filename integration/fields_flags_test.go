@@ -143,13 +143,16 @@ func TestFieldNoPivotProcfs(t *testing.T) {
 	}
 }
 
-var buildNotify = sync.OnceValues(func() (string, error) {
-	if path := built("notify"); path != "" {
+var buildNotify = sync.OnceValues(func() (string, error) { return buildProgram("notify") })
+
+// buildProgram builds one of testdata statically and returns where it is.
+func buildProgram(name string, env ...string) (string, error) {
+	if path := built(name); path != "" {
 		return path, nil
 	}
-	path := filepath.Join(suite.dir, "notify")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./testdata/notify")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	path := filepath.Join(suite.dir, name)
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./testdata/"+name)
+	build.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	var out strings.Builder
 	build.Stdout, build.Stderr = &out, &out
 	err := suite.reaper.start(build)
@@ -157,10 +160,10 @@ var buildNotify = sync.OnceValues(func() (string, error) {
 		err = suite.reaper.wait(build)
 	}
 	if err != nil {
-		err = fmt.Errorf("build testdata/notify: %w\n%s", err, out.String())
+		err = fmt.Errorf("build testdata/%s: %w\n%s", name, err, out.String())
 	}
 	return path, err
-})
+}
 
 // serviceManager receives what is sent to NOTIFY_SOCKET.
 type serviceManager struct {

@@ -7,7 +7,7 @@
 // TestMain makes, so that nothing here can meet the machine's own containers.
 //
 //	EGGRUN_BIN           the eggrun to test; default: make build, then bin/eggrun
-//	EGGRUN_TEST_BUILT    a directory with eggrun, eggrun-crash, probe and notify,
+//	EGGRUN_TEST_BUILT    a directory with eggrun, eggrun-crash, probe, notify and socketcall,
 //	                     for where nothing can be built
 //	EGGRUN_TEST_RUNTIME  any other runtime to test instead, such as /usr/sbin/runc
 //	EGGRUN_TEST_CGROUPS  the cgroup manager: cgroupfs, the default, or systemd; see managers_test.go

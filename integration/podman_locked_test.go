@@ -12,6 +12,7 @@ func podmanLockedCases() []podmanCase {
 	return []podmanCase{
 		{name: "locked, service container", run: podmanService},
 		{name: "locked, published port", run: podmanPublished},
+		{name: "locked, names of addresses", run: podmanReverse},
 		{name: "locked, network of another", run: podmanJoined},
 		{name: "locked, pod", needs: "catatonit", need: haveCatatonit, run: podmanLockedPod},
 	}
