@@ -56,7 +56,11 @@ func TestSecondGreeting(t *testing.T) {
 			lines := new(sink)
 			_, at := enter(t, Options{Policy: matching(t, tt.sni, "good.test"), Audit: lines}, toOrigin(to))
 			at.lead("good.test", netip.AddrPortFrom(fake, tlsPort))
-			for n, c := range []*client{connect(t, at.proxied, "good.test:443"), dialProxy(t, at.redirected)} {
+			for n, open := range []func() *client{
+				func() *client { return connect(t, at.proxied, "good.test:443") },
+				func() *client { return dialProxy(t, at.redirected) },
+			} {
+				c := open()
 				if _, err := c.Write(tt.sends); err != nil {
 					t.Fatal(err)
 				}
