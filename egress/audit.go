@@ -162,8 +162,12 @@ func (a *auditFile) Write(lines []byte) (int, error) {
 		}
 	}
 	n, err := a.f.WriteAt(lines, a.size)
+	if err != nil {
+		// Of a disk that is full: half a line would spoil the next one too.
+		return 0, errors.Join(err, a.f.Truncate(a.size))
+	}
 	a.size += int64(n)
-	return n, err
+	return n, nil
 }
 
 // halve moves the newer half, from its first whole line on, to the beginning.

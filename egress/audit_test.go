@@ -1,12 +1,15 @@
 package egress
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"eggrun/internal/need"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,4 +90,44 @@ func TestPruneAudits(t *testing.T) {
 	wantEqual(t, "one too many", names(), "newest.jsonl older.jsonl other written.jsonl")
 	pruneAudits(dir, 0)
 	wantEqual(t, "all", names(), "other written.jsonl")
+}
+
+// TestAuditFullDisk has a line that finds room for half of it.
+func TestAuditFullDisk(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	const page = 4096
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", page)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := os.OpenFile(filepath.Join(dir, "audit"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := newAuditFile(f, maxAudit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(size int) []byte { return append(bytes.Repeat([]byte("x"), size-1), '\n') }
+	for _, tt := range []struct {
+		size int
+		fits bool
+	}{{page - 100, true}, {page, false}, {100, true}} {
+		if _, err := a.Write(line(tt.size)); (err == nil) != tt.fits {
+			t.Errorf("%d bytes: %v, want that they fit: %v", tt.size, err, tt.fits)
+		}
+	}
+	got, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := append(line(page-100), line(100)...); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes in the file, want %d in two lines", len(got), len(want))
+	}
 }
