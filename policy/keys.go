@@ -69,6 +69,10 @@ var keys = sync.OnceValue(func() []key {
 	}
 })
 
+// containerKeys are those that say nothing about the network, which several
+// containers may share, but about one of them.
+var containerKeys = []string{keyDeny, keyDenyWrite, "sockets", "allow-sockets", "allow-fds", "proxy-env", "on-proxy-exit"}
+
 func keyNamed(name string) (key, bool) {
 	i := slices.IndexFunc(keys(), func(k key) bool { return k.name == name })
 	if i < 0 {

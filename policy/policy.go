@@ -134,19 +134,18 @@ func (p *Policy) Wall() *Policy {
 }
 
 // ForMember returns p for a container that joins the network namespace of those
-// who have it and asks for nothing itself. What is not about the network stays as
-// in own, which may be nil: the paths that another one hides are not its, nor are
-// the sockets that another one may see.
+// who have it and asks for nothing itself. What is not about the network stays
+// as in own, which may be nil: the paths that another one hides are not its, nor
+// are the sockets that another one may see.
 func (p *Policy) ForMember(own *Policy) *Policy {
 	if own == nil {
-		own = &Policy{}
+		own = &Policy{ProxyEnv: p.ProxyEnv, KillOnProxyExit: p.KillOnProxyExit}
 	}
 	member := *p
 	member.Deny, member.DenyWrite = own.Deny, own.DenyWrite
 	member.AllowSockets, member.MaskSockets, member.AllowFDs = own.AllowSockets, own.MaskSockets, own.AllowFDs
-	isOwn := func(o Origin) bool {
-		return slices.Contains([]string{keyDeny, keyDenyWrite, "sockets", "allow-sockets", "allow-fds"}, o.Key)
-	}
+	member.ProxyEnv, member.KillOnProxyExit = own.ProxyEnv, own.KillOnProxyExit
+	isOwn := func(o Origin) bool { return slices.Contains(containerKeys, o.Key) }
 	member.Origins = slices.DeleteFunc(slices.Clone(p.Origins), isOwn)
 	for _, o := range own.Origins {
 		if isOwn(o) {
