@@ -59,11 +59,11 @@ func TestWithoutTablesOpened(t *testing.T) {
 	created := l.create(domains(allowedName))
 	open(created)
 	r := l.call("start", created.id)
-	// Whoever kills those that run may have been first.
-	if !strings.Contains(r.stderr, "container is stopped") {
-		l.wantFail(r, "cannot enforce domains", "a way out by eth")
+	l.wantFail(r)
+	// Or whoever kills those that run was first, at whatever moment of start.
+	if !strings.Contains(r.stderr, "cannot enforce domains") || !strings.Contains(r.stderr, "a way out by eth") {
+		created.wantStatus("stopped")
 	}
-	equal(t, "exit status of start", r.code, 1)
 	running := l.sleeper(domains(allowedName))
 	open(running)
 	equal(t, "exit status", running.wait(), 128+int(unix.SIGKILL))
