@@ -118,10 +118,10 @@ func TestLimits(t *testing.T) {
 	full := cgroups.Resources{
 		Memory: 1, MemorySwap: 2, MemoryReservation: 3, PidsLimit: &pids, MemoryCheckBeforeUpdate: true,
 		CpuShares: 4, CpuQuota: 5, OomKillDisable: true,
-		Unified: map[string]string{"memory.max": "6", "memory.high": "7", "pids.max": "8", "cpu.weight": "9", "io.max": "10"},
+		Unified: map[string]string{"memory.max": "6", "memory.high": "7", "pids.max": "8", "cpu.max": "11", "cpu.weight": "9", "io.max": "10"},
 	}
 	early := full
-	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit = 0, 0, 0, nil
+	early.Memory, early.MemorySwap, early.MemoryReservation, early.PidsLimit, early.CpuQuota = 0, 0, 0, nil, 0
 	early.Unified = map[string]string{"cpu.weight": "9", "io.max": "10"}
 	late := full
 	late.SkipDevices = true

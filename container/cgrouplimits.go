@@ -29,17 +29,19 @@ func joinCgroup(m cgroups.Manager, pid int, resources *cgroups.Resources) error 
 	return nil
 }
 
-// splitLimits returns resources without the limits of memory and processes, and,
-// where there are any, all of it but the device rules, else nil: with each change
-// systemd writes all that it knows of a unit, and what it does not know, as the
-// weight of block I/O, is then the default again.
+// splitLimits returns resources without the limits of memory, processes and CPU
+// time, and, where there are any, all of it but the device rules, else nil: with
+// each change systemd writes all that it knows of a unit, and what it does not
+// know, as the weight of block I/O, is then the default again.
 func splitLimits(resources *cgroups.Resources) (early, late *cgroups.Resources) {
 	rest := *resources
 	rest.Memory, rest.MemorySwap, rest.MemoryReservation, rest.PidsLimit = 0, 0, 0, nil
+	rest.CpuQuota, rest.CpuPeriod, rest.CpuBurst = 0, 0, nil
 	rest.Unified = nil
-	isLate := resources.Memory != 0 || resources.MemorySwap != 0 || resources.MemoryReservation != 0 || resources.PidsLimit != nil
+	isLate := resources.Memory != 0 || resources.MemorySwap != 0 || resources.MemoryReservation != 0 || resources.PidsLimit != nil ||
+		resources.CpuQuota != 0 || resources.CpuPeriod != 0 || resources.CpuBurst != nil
 	for file, value := range resources.Unified {
-		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") {
+		if strings.HasPrefix(file, "memory.") || strings.HasPrefix(file, "pids.") || strings.HasPrefix(file, "cpu.max") {
 			isLate = true
 			continue
 		}
@@ -66,8 +68,9 @@ func limitError(err error) error {
 	return fmt.Errorf("cgroup limits: %w", err)
 }
 
-// lateLimits sets the memory and pids limits once init is ready: until then it
-// is a Go program with its threads and some megabytes, after it the user's.
+// lateLimits sets the limits of memory, processes and CPU time once init is
+// ready: until then it is a Go program with its threads and some megabytes, which
+// would take seconds with a hundredth of a CPU, after it the user's.
 func lateLimits(m cgroups.Manager, resources *cgroups.Resources) error {
 	_, late := splitLimits(withoutUnlimited(resources, hasController(m)))
 	if late == nil {
