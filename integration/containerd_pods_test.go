@@ -65,7 +65,7 @@ func (p *pods) pod(name string, annotations map[string]string) (id, config strin
 	config = p.file(name, map[string]any{
 		"metadata":      map[string]any{"name": name + "-" + p.rt.name, "namespace": "test", "uid": name + p.rt.name},
 		"log_directory": filepath.Join(p.d.lab.dir, "logs"), "annotations": annotations,
-		"linux": map[string]any{"cgroup_parent": p.d.lab.cgroup},
+		"linux": map[string]any{"cgroup_parent": suite.cgroups.parent(filepath.Base(p.d.lab.dir))},
 	})
 	id = p.ok("runp", "--runtime", p.rt.name, config)
 	p.t.Cleanup(func() { p.ok("rmp", "--force", id) })

@@ -63,6 +63,7 @@ runtime_type = "io.containerd.runc.v2"
 pod_annotations = ["eggrun.*"]
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.%[1]s.options]
 BinaryName = %[2]q
+SystemdCgroup = %[3]t
 `
 	config := fmt.Sprintf(`version = 2
 root = %q
@@ -78,10 +79,12 @@ restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = %q
 conf_dir = %q
-`, filepath.Join(l.dir, "data"), run, d.address, filepath.Join(l.dir, "opt"), containerdImage, cniPlugins, cniConfigs)
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = %q
+`, filepath.Join(l.dir, "data"), run, d.address, filepath.Join(l.dir, "opt"), containerdImage, cniPlugins, cniConfigs, suite.runtime.name)
 	for _, rt := range []runtimeUnderTest{suite.runtime, suite.control} {
 		if rt.path != "" {
-			config += fmt.Sprintf(pods, rt.name, rt.path)
+			config += fmt.Sprintf(pods, rt.name, rt.path, suite.cgroups.manager == systemd)
 		}
 	}
 	file := filepath.Join(l.dir, "containerd.toml")
