@@ -35,11 +35,12 @@ func podmanRestartAlways(t *testing.T, p *podman) {
 	p.wantLog(id, "up")
 	var sidecars []process
 	initPID := 0
-	for restarts := range 3 {
-		var last string
-		eventuallyOr(t, func() string { return fmt.Sprintf("restart %d, have %s", restarts, last) }, func() bool {
-			last = p.ok("inspect", "--format", "{{.RestartCount}} {{.State.Status}} {{.State.Pid}}", id)
-			pid, isRunning := strings.CutPrefix(last, fmt.Sprintf("%d running ", restarts))
+	const last = 2
+	for restarts := range last + 1 {
+		var state string
+		eventuallyOr(t, func() string { return fmt.Sprintf("restart %d, have %s", restarts, state) }, func() bool {
+			state = p.ok("inspect", "--format", "{{.RestartCount}} {{.State.Status}} {{.State.Pid}}", id)
+			pid, isRunning := strings.CutPrefix(state, fmt.Sprintf("%d running ", restarts))
 			initPID, _ = strconv.Atoi(pid)
 			return isRunning
 		})
@@ -49,6 +50,9 @@ func podmanRestartAlways(t *testing.T, p *podman) {
 		}
 		if sidecars = sidecarsOf(initPID); p.rt.isEggrun() && len(sidecars) != 1 {
 			t.Fatalf("sidecars after restart %d: %v, want one", restarts, sidecars)
+		}
+		if restarts == last {
+			break
 		}
 		if err := unix.Kill(initPID, unix.SIGKILL); err != nil {
 			t.Fatal(err)
