@@ -106,6 +106,18 @@ func mountError(m *spec.Mount, err error) error {
 	return fmt.Errorf("mount %q on %q: %w", source, m.Target, err)
 }
 
+// hostSys returns the host's sysfs, read-only, in the place of a new one, which the
+// kernel refuses where the network namespace is of another user namespace than the
+// container's. All that is mounted below comes with it: the kernel does not let it
+// go alone.
+func hostSys() (*os.File, error) {
+	tree, err := linux.CloneTree("/sys", true)
+	if err != nil {
+		return nil, err
+	}
+	return tree, applyAttr(tree, unix.MOUNT_ATTR_RDONLY, 0, true)
+}
+
 // makeTree returns the mount, detached, with its attributes and propagation.
 func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 	var tree *os.File
@@ -119,6 +131,9 @@ func (s *setup) makeTree(index int, m *spec.Mount) (*os.File, error) {
 		tree, err = s.newTmpfs(m)
 	default:
 		tree, err = linux.NewMount(m.Type, m.Source, labelledData(m, s.plan), 0)
+		if m.Type == "sysfs" && errors.Is(err, unix.EPERM) {
+			tree, err = hostSys()
+		}
 	}
 	if err != nil {
 		return nil, err

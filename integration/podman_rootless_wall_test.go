@@ -137,6 +137,8 @@ func (n *rootlessNetwork) each(t *testing.T, p *podman, policy []string, try fun
 	other := "container:" + p.detach(slices.Concat(policy, n.options, sleeper)...)
 	joined := append(slices.Clone(probe), "--network", other)
 	if slices.Contains(n.options, "--userns") {
+		// Also from a user namespace of its own, to which the network is not.
+		try(append(slices.Clone(joined), "--userns", "keep-id"))
 		joined = append(joined, "--userns", other)
 	}
 	try(joined)
