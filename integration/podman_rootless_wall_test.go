@@ -23,7 +23,8 @@ type rootlessNetwork struct {
 func rootlessNetworks() []rootlessNetwork {
 	const slirpHost = "10.0.2.2"
 	return []rootlessNetwork{
-		{name: "pasta", options: []string{"--network", "pasta"}, pasta: true},
+		// By which podman 5 has containers find the host, as host.containers.internal.
+		{name: "pasta", options: []string{"--network", "pasta"}, host: []string{"169.254.1.2"}, pasta: true},
 		{name: "pasta, the gateway is the host", options: []string{"--network", "pasta:--map-gw"}, host: []string{outsideGateway}, pasta: true},
 		{name: "pasta, keep-id", options: []string{"--network", "pasta:--map-gw", "--userns", "keep-id"}, host: []string{outsideGateway}, pasta: true},
 		{name: "slirp4netns", options: []string{"--network", "slirp4netns"}},
@@ -34,8 +35,9 @@ func rootlessNetworks() []rootlessNetwork {
 	}
 }
 
-// outsideGateway is where the suite's default route leads, and nobody is.
-const outsideGateway = "10.99.0.1"
+// outsideAddress is the suite's own with [outside], and outsideGateway where its
+// default route leads, and nobody is.
+const outsideAddress, outsideGateway = "10.99.0.2", "10.99.0.1"
 
 // outside gives the suite's network namespace an interface with a default route,
 // which pasta copies. Tests with it must not be parallel.
@@ -43,7 +45,7 @@ func outside(t *testing.T) {
 	t.Helper()
 	l := &lab{t: t}
 	l.helper("sh", "-c", `ip link add out0 type veth peer name out1 && ip link set out1 up && ip link set out0 up &&
-		ip address add 10.99.0.2/24 dev out0 && ip route add default via `+outsideGateway)
+		ip address add `+outsideAddress+`/24 dev out0 && ip route add default via `+outsideGateway)
 	t.Cleanup(func() { l.helper("ip", "link", "delete", "out0") })
 }
 
@@ -52,8 +54,8 @@ func havePasta() error {
 	if _, err := exec.LookPath("pasta"); err != nil {
 		return err
 	}
-	version, err := exec.Command("podman", "--version").Output()
-	if err == nil && strings.Contains(string(version), " 4.3.") {
+	version, err := suite.reaper.output(exec.Command("podman", "--version"))
+	if err == nil && strings.Contains(version, " 4.3.") {
 		err = errors.New("podman 4.3")
 	}
 	return err
@@ -71,6 +73,7 @@ func TestRootlessWall(t *testing.T) {
 	})
 	outside(t)
 	c, s := newCanary(t), newServer(t)
+	c.stream(t, "tcp4", net.JoinHostPort(outsideAddress, c.port))
 	each := func(name string, test func(n *rootlessNetwork, t *testing.T, p *podman)) {
 		t.Run(name, func(t *testing.T) {
 			for _, n := range rootlessNetworks() {
