@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"archive/tar"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +110,20 @@ func makeRootfs(t *testing.T, dir string) {
 	writeFile(t, filepath.Join(dir, "etc/group"), "root:x:0:\ntester:x:1000:\n", 0o644)
 	writeFile(t, filepath.Join(dir, "etc/resolv.conf"), "nameserver 127.0.0.1\n", 0o644)
 	writeFile(t, filepath.Join(dir, "etc/hosts"), "127.0.0.1 localhost\n", 0o644)
+}
+
+// pack makes a tar archive of a directory. The program tar fails where another
+// test makes a link to busybox meanwhile: to it the file has changed.
+func pack(t *testing.T, dir, tarball string) {
+	t.Helper()
+	f, err := os.Create(tarball)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(f)
+	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 var copyBusybox = sync.OnceValues(func() (string, error) {

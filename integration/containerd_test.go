@@ -104,7 +104,7 @@ func (l *lab) imageArchive() string {
 	l.t.Helper()
 	rootfs, layer := filepath.Join(l.dir, "rootfs"), filepath.Join(l.dir, "layer.tar")
 	makeRootfs(l.t, rootfs)
-	l.helper("tar", "-C", rootfs, "-cf", layer, ".")
+	pack(l.t, rootfs, layer)
 	data := readFile(l.t, layer)
 	config, err := json.Marshal(map[string]any{
 		"architecture": "amd64", "os": "linux",

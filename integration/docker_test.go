@@ -117,7 +117,7 @@ func newDocker(t *testing.T) *docker {
 	rootfs := filepath.Join(l.dir, "rootfs")
 	makeRootfs(t, rootfs)
 	tarball := filepath.Join(l.dir, "busybox.tar")
-	l.helper("tar", "-C", rootfs, "-cf", tarball, ".")
+	pack(t, rootfs, tarball)
 	d.ok("import", "--change", `CMD ["/bin/sh"]`, tarball, dockerImage)
 	return d
 }
@@ -329,10 +329,14 @@ func dockerLimits(t *testing.T, d *docker) {
 	path := suite.cgroups.below(filepath.Base(d.lab.dir), "docker", d.inspect(name, ".Id"))
 	equal(t, "pids limit after update", cgroupFile(t, path, "pids", "pids.max", "pids.max"), "77")
 
-	eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "sh", "-c", "sleep 1; tail /dev/zero")
-	eventually(t, "end", func() bool { return d.inspect(eater, ".State.Status") == "exited" })
-	// Docker may hear of the end before it hears why.
-	eventually(t, "out of memory", func() bool { return d.inspect(eater, ".State.OOMKilled") == "true" })
+	// Docker's shim may hear of the end before it hears why, and then never tells.
+	eventually(t, "out of memory", func() bool {
+		eater := d.detach("eater", "--memory", "10m", "--memory-swap", "10m", dockerImage, "sh", "-c", "sleep 1; tail /dev/zero")
+		eventually(t, "end", func() bool { return d.inspect(eater, ".State.Status") == "exited" })
+		killed := d.inspect(eater, ".State.OOMKilled")
+		d.ok("rm", eater)
+		return killed == "true"
+	})
 }
 
 func dockerJoined(t *testing.T, d *docker) {

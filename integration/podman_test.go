@@ -127,8 +127,7 @@ network_backend = "netavark"
 		s.user.own(t, s.dir)
 	}
 	tarball := filepath.Join(s.dir, "busybox.tar")
-	l := &lab{t: t}
-	l.helper("tar", "-C", rootfs, "-cf", tarball, ".")
+	pack(t, rootfs, tarball)
 	p.ok("import", "--change", `CMD ["/bin/sh"]`, tarball, image)
 }
 
