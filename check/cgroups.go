@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -22,7 +23,8 @@ type hierarchies struct {
 	v2 string            // "" for none
 }
 
-// findHierarchies reads /proc/self/mounts.
+// findHierarchies reads /proc/self/mounts. The first mount of a hierarchy is the one
+// that is used: a later one may be a container's without a mount namespace.
 func findHierarchies(mounts string) hierarchies {
 	h := hierarchies{v1: map[string]string{}}
 	for line := range strings.Lines(mounts) {
@@ -32,11 +34,11 @@ func findHierarchies(mounts string) hierarchies {
 		}
 		switch fields[2] {
 		case "cgroup2":
-			h.v2 = fields[1]
+			h.v2 = cmp.Or(h.v2, fields[1])
 		case "cgroup":
 			for option := range strings.SplitSeq(fields[3], ",") {
 				if slices.Contains(limits, option) || option == "freezer" || option == "devices" || option == "blkio" {
-					h.v1[option] = fields[1]
+					h.v1[option] = cmp.Or(h.v1[option], fields[1])
 				}
 			}
 		}

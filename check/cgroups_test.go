@@ -16,6 +16,9 @@ func TestFindHierarchies(t *testing.T) {
 			"cpu=/sys/fs/cgroup/cpu,cpuacct pids=/sys/fs/cgroup/pids", ""},
 		{"hybrid", "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
 			"memory=/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"},
+		{"those of a container", "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\ncgroup /b/rootfs/sys/fs/cgroup/memory cgroup ro,memory 0 0\n" +
+			"cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup2 /b/rootfs/sys/fs/cgroup cgroup2 ro 0 0\n",
+			"memory=/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"},
 		{"none", "proc /proc proc rw 0 0\nshort\n", "", ""},
 	} {
 		h := findHierarchies(tt.mounts)
