@@ -46,15 +46,17 @@ func newCgroup(id, managerName string, rootless bool, plan *spec.Plan) (cgroups.
 			return nil, nil, err
 		}
 	}
-	if err := setDevicePolicy(config); err != nil {
-		return nil, nil, fmt.Errorf("cgroup: %w", err)
+	if isLegacyScope(config) {
+		if config.SystemdProps, err = scopeProperties(resources); err != nil {
+			return nil, nil, fmt.Errorf("cgroup: %w", err)
+		}
 	}
 	m, err := manager.New(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cgroup: %w", err)
 	}
-	if isLegacyScope(m, config) {
-		m = legacyScope{m, true}
+	if isLegacyScope(config) {
+		m = legacyScope{m}
 	}
 	if plan.Subgroup != "" && config.Systemd {
 		if m, err = newSubgroup(m, config, plan.Subgroup, plan.DelegateCgroup); err != nil {
@@ -114,9 +116,6 @@ func openCgroup(s *state.State) (cgroups.Manager, error) {
 		_ = findUserBus(os.Getenv) // most verbs do without
 	}
 	m, err := manager.NewWithPaths(config, s.Cgroup.Paths)
-	if err == nil && isLegacyScope(m, config) {
-		m = legacyScope{m, false}
-	}
 	if err == nil && s.Cgroup.Subgroup != "" {
 		m, err = newSubgroup(m, config, s.Cgroup.Subgroup, s.Cgroup.Delegate)
 	}

@@ -91,17 +91,19 @@ func TestSystemdPropertiesIgnored(t *testing.T) {
 	}
 }
 
-// TestSystemdNeighbours has containers with and without device rules in one slice.
-// With v1 systemd moves processes in the hierarchy of devices when a slice gets its
-// first unit with rules, and when it loses its last.
+// TestSystemdNeighbours has containers that may use some devices and all devices in
+// one slice. With v1 systemd moves processes in the hierarchy of devices when a slice
+// gets its first unit with rules, and when it loses its last.
 func TestSystemdNeighbours(t *testing.T) {
 	t.Parallel()
 	l := systemdLab(t)
 	free := l.runDetached(sh("sleep 1000 & wait"), func(spec *specs.Spec) {
 		spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"})
 	})
+	controller := map[bool]string{true: "", false: "devices"}[isCgroup2()]
 	all := func(when string) {
 		t.Helper()
+		equal(t, "cgroup of devices "+when, cgroupOf(t, free.pid, controller), l.cgroupOf(free.id))
 		eventually(t, "two processes "+when, func() bool {
 			r := l.call("ps", "--format", "json", free.id)
 			return r.code == 0 && strings.Count(r.stdout, ",") == 1
@@ -110,7 +112,6 @@ func TestSystemdNeighbours(t *testing.T) {
 	}
 	all("alone")
 	bound := l.runDetached(sh("exec sleep 1000"))
-	controller := map[bool]string{true: "", false: "devices"}[isCgroup2()]
 	equal(t, "cgroup with the rules", cgroupOf(t, bound.pid, controller), l.cgroupOf(bound.id))
 	all("beside another one")
 	l.wantSilent(l.call("delete", "--force", bound.id))
