@@ -177,3 +177,27 @@ func newCertificate(t *testing.T, name string) (certificate tls.Certificate, aut
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
+
+// accepting serves each connection to a new listener of the host's loopback.
+func accepting(t *testing.T, address string, handle func(net.Conn)) (port string) {
+	t.Helper()
+	listener, err := net.Listen("tcp4", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				handle(conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(listener.Addr().String())
+	return port
+}

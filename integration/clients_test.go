@@ -132,11 +132,11 @@ func serveClients(t *testing.T, l *lab) edit {
 	serve(t, "127.0.0.1:443", handler, base.tls)
 	serve(t, "127.0.0.1:80", handler, nil)
 	// A server that speaks first, and one whose protocol is neither HTTP nor TLS.
-	speak(t, "127.0.0.1:22", func(conn net.Conn) {
+	accepting(t, "127.0.0.1:22", func(conn net.Conn) {
 		_, _ = io.WriteString(conn, "SSH-2.0-egg\r\n")
 		_, _ = io.CopyN(io.Discard, conn, 100)
 	})
-	speak(t, "127.0.0.1:5432", func(conn net.Conn) {
+	accepting(t, "127.0.0.1:5432", func(conn net.Conn) {
 		var length uint32
 		if binary.Read(conn, binary.BigEndian, &length) == nil {
 			_, _ = io.CopyN(io.Discard, conn, int64(length)-4)
@@ -191,27 +191,6 @@ func withClients(l *lab, spec *specs.Spec) {
 	}
 	addEnv("GIT_SSL_CAINFO=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem", "npm_config_cafile=/ca.pem",
 		"npm_config_fetch_retries=0", "npm_config_update_notifier=false", "HOME=/tmp", "LC_ALL=C")(spec)
-}
-
-func speak(t *testing.T, address string, talk func(net.Conn)) {
-	t.Helper()
-	listener, err := net.Listen("tcp4", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				talk(conn)
-			}()
-		}
-	}()
 }
 
 // buildMusl builds a program that looks a name up and asks port 80 for a page,

@@ -12,30 +12,6 @@ import (
 	"testing"
 )
 
-// accepting serves each connection to a new listener of the host's loopback.
-func accepting(t *testing.T, address string, handle func(net.Conn)) (port string) {
-	t.Helper()
-	listener, err := net.Listen("tcp4", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				handle(conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	_, port, _ = net.SplitHostPort(listener.Addr().String())
-	return port
-}
-
 // TestHelloInPieces greets an allowed server in records of one byte, of a size that
 // cuts the name, with more than fits one packet, and in one write with the CONNECT:
 // the server sees all of it. With another name in it, it sees nothing; the control
