@@ -62,7 +62,7 @@ func AsRoot(join *os.File, preserve []int) (done bool, status int, err error) {
 		return false, 0, err
 	}
 	defer child.Pidfd.Close()
-	process, err := linux.FindProcess(child.PID)
+	process, err := linux.FindChild(child.PID)
 	if err == nil {
 		status, err = waitFor(process, notFromTerminal(signals))
 	}

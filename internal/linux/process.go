@@ -82,6 +82,13 @@ func FindProcess(pid int) (Process, error) {
 	return p, nil
 }
 
+// FindChild is [FindProcess] for a child of this process, which need not live any
+// more as long as it has not been waited for.
+func FindChild(pid int) (Process, error) {
+	p, _, err := readStat(pid)
+	return p, err
+}
+
 func noProcess(pid int) error {
 	return os.NewSyscallError("find process "+strconv.Itoa(pid), unix.ESRCH)
 }

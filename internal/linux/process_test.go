@@ -158,6 +158,8 @@ func TestProcess(t *testing.T) {
 	if _, err := PidfdWait(pidfd, -1); err != nil {
 		t.Fatal(err)
 	}
+	found, err := FindChild(p.PID)
+	wantEqual(t, "ended child, error", fmt.Sprint(found, err), fmt.Sprint(p, nil))
 	for range 2 { // the zombie, then nothing
 		wantEqual(t, "alive after its end", p.Alive(), false)
 		_, err = p.Open()
