@@ -61,8 +61,9 @@ inWall busybox ip address
 expect "lo:" "$work/said"
 
 step "What was asked for is in the audit log, also after delete"
-echo "\$ cat $audit/$id.jsonl"
-indent <"$audit/$id.jsonl"
+echo "\$ eggrun egress log --json $id"
+eggrun egress log --json "$id" >"$work/log"
+indent <"$work/log"
 for decision in '"allowed.example",.*"decision":"allow"' '"refused.example",.*"decision":"deny"'; do
-	grep --quiet "$decision" "$audit/$id.jsonl" || fail "no line with $decision"
+	grep --quiet "$decision" "$work/log" || fail "no line with $decision"
 done
