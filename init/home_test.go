@@ -21,15 +21,15 @@ func TestHome(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		tr := newTree(t, c)
 		profile := tr.write("home/.profile", "good")
-		work := tr.write("home/work/file", "")
+		work := tr.write("home/proj/file", "")
 		outside := tr.mkdir("outside")
 		l := sh(c, "cat "+profile+"; "+writeAll(profile, tr.home, tr.home+"/new", work, outside))
 
-		l.with("--home", tr.home, "--writable", tr.path("home/work")).mustPrint(t, "good")
+		l.with("--home", tr.home, "--writable", tr.path("home/proj")).mustPrint(t, "good")
 		if tr.read("home/.profile") != "good" || tr.exists("home/made") || tr.exists("home/new") {
 			t.Error("the home directory was changed")
 		}
-		if tr.read("home/work/file") != "evil\n" || !tr.exists("outside/made") {
+		if tr.read("home/proj/file") != "evil\n" || !tr.exists("outside/made") {
 			t.Error("the hole or what is outside is not writable")
 		}
 		l.mustPrint(t, "good")
@@ -55,22 +55,22 @@ func TestHomeIsWritable(t *testing.T) {
 func TestSiblings(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		tr := newTree(t, c)
-		work := tr.mkdir("home/work")
-		workfile := tr.write("home/workfile", "good")
+		work := tr.mkdir("home/proj")
+		workfile := tr.write("home/projfile", "good")
 		secret := tr.write("home/secret", "good")
-		worklink := tr.link("secret", "home/work-link")
-		workdir := tr.mkdir("home/work.d")
+		worklink := tr.link("secret", "home/proj-link")
+		workdir := tr.mkdir("home/proj.d")
 		l := sh(c, writeAll(work, workfile, worklink, workdir, work+"-new"))
 
 		l.with("--home", tr.home, "--writable", work).mustPrint(t, "")
-		if tr.read("home/workfile") != "good" || tr.read("home/secret") != "good" || tr.exists("home/work.d/made") || tr.exists("home/work-new") {
+		if tr.read("home/projfile") != "good" || tr.read("home/secret") != "good" || tr.exists("home/proj.d/made") || tr.exists("home/proj-new") {
 			t.Error("a sibling was changed")
 		}
-		if !tr.exists("home/work/made") {
+		if !tr.exists("home/proj/made") {
 			t.Error("the hole is not writable")
 		}
 		l.with("--home", tr.home, "--writable", work, "--writable", workfile, "--writable", secret).mustPrint(t, "")
-		if tr.read("home/workfile") == "good" || tr.read("home/secret") == "good" {
+		if tr.read("home/projfile") == "good" || tr.read("home/secret") == "good" {
 			t.Error("control: files that are holes themselves are not writable")
 		}
 	})
@@ -98,13 +98,13 @@ func TestHomeSubmount(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		need.Root(t)
 		tr := newTree(t, c)
-		usb, cache := tr.mkdir("home/usb"), tr.mkdir("home/work/cache")
+		usb, cache := tr.mkdir("home/usb"), tr.mkdir("home/proj/cache")
 		tr.mkdir("disk1")
 		tr.mkdir("disk2")
 		l := sh(c, writeAll(usb, cache))
 		l.prepare = func() error { return errors.Join(bind(tr.path("disk1"), usb), bind(tr.path("disk2"), cache)) }
 
-		l.with("--home", tr.home, "--writable", tr.path("home/work")).mustPrint(t, "")
+		l.with("--home", tr.home, "--writable", tr.path("home/proj")).mustPrint(t, "")
 		if tr.exists("disk1/made") || !tr.exists("disk2/made") {
 			t.Errorf("written below home: %v, in the hole: %v, want only the hole", tr.exists("disk1/made"), tr.exists("disk2/made"))
 		}
@@ -158,7 +158,7 @@ func TestHoleThroughLink(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		tr := newTree(t, c)
 		ssh := tr.mkdir("home/.ssh")
-		work := tr.mkdir("home/work")
+		work := tr.mkdir("home/proj")
 		data := tr.mkdir("data")
 		options := []string{"--home", tr.home, "--writable"}
 		attack := sh(c, writeAll(ssh, tr.home))
@@ -168,19 +168,19 @@ func TestHoleThroughLink(t *testing.T) {
 			{"relative", "../.ssh", ssh},
 			{"home itself", tr.home, tr.home},
 		} {
-			link := tr.link(tt.target, "home/work/link")
+			link := tr.link(tt.target, "home/proj/link")
 			attack.with(append(options, link)...).mustRefuse(t, fmt.Sprintf(
 				"cannot enforce --writable %q: a link leads to %q, in the home directory; name that", link, tt.wantRefused))
 			tr.check(os.Remove(link))
 		}
 		for _, target := range []string{data, tr.dir, "/"} { // out of home
-			link := tr.link(target, "home/work/link")
+			link := tr.link(target, "home/proj/link")
 			attack.with(append(options, link)...).mustPrint(t, "")
 			if tr.exists("home/.ssh/made") || tr.exists("home/made") {
 				t.Fatalf("a hole that links to %q opens the home directory", target)
 			}
 			sh(c, writeAll(work, link), append(options, link)...).mustPrint(t, "")
-			if tr.exists("home/work/made") || target == data && !tr.exists("data/made") {
+			if tr.exists("home/proj/made") || target == data && !tr.exists("data/made") {
 				t.Errorf("link to %q: written beside the link, or not to its target", target)
 			}
 			tr.check(os.Remove(link))
@@ -199,17 +199,17 @@ func TestHomeThroughLink(t *testing.T) {
 		need.Root(t)
 		top := newTree(t, caller{fileUID: 0})
 		tr := newTree(t, c)
-		tr.mkdir("home/work")
+		tr.mkdir("home/proj")
 		home := top.link(tr.home, "link")
-		l := sh(c, writeAll(tr.home, tr.path("home/work")))
+		l := sh(c, writeAll(tr.home, tr.path("home/proj")))
 		if c.fileUID == 0 {
 			l.with("--home", home).mustRefuse(t, fmt.Sprintf(
 				"cannot enforce --home %q: the program could replace the link %q on the way; name what it leads to", home, home))
 			return
 		}
-		l.with("--home", home, "--writable", home+"/work").mustPrint(t, "")
-		if tr.exists("home/made") || !tr.exists("home/work/made") {
-			t.Errorf("home written to: %v, hole: %v", tr.exists("home/made"), tr.exists("home/work/made"))
+		l.with("--home", home, "--writable", home+"/proj").mustPrint(t, "")
+		if tr.exists("home/made") || !tr.exists("home/proj/made") {
+			t.Errorf("home written to: %v, hole: %v", tr.exists("home/made"), tr.exists("home/proj/made"))
 		}
 		l.mustPrint(t, "")
 		if !tr.exists("home/made") {
@@ -224,15 +224,15 @@ func TestHomeInsideHole(t *testing.T) {
 	forEachCaller(t, func(t *testing.T, c caller) {
 		need.Root(t)
 		tr := newTree(t, c)
-		self, config := tr.mkdir("home/work/self"), tr.mkdir("home/work/config")
+		self, config := tr.mkdir("home/proj/self"), tr.mkdir("home/proj/config")
 		tr.mkdir("home/.config")
-		work := tr.path("home/work")
+		work := tr.path("home/proj")
 		l := sh(c, writeAll(self, config, work))
 		l.prepare = func() error { return errors.Join(bind(tr.home, self), bind(tr.path("home/.config"), config)) }
 		l.with("--home", tr.home, "--writable", work).mustPrint(t, "")
-		if tr.exists("home/made") || tr.exists("home/.config/made") || !tr.exists("home/work/made") {
+		if tr.exists("home/made") || tr.exists("home/.config/made") || !tr.exists("home/proj/made") {
 			t.Errorf("written to home: %v, to a part: %v, to the hole: %v, want only the hole",
-				tr.exists("home/made"), tr.exists("home/.config/made"), tr.exists("home/work/made"))
+				tr.exists("home/made"), tr.exists("home/.config/made"), tr.exists("home/proj/made"))
 		}
 		l.mustPrint(t, "")
 		if !tr.exists("home/made") || !tr.exists("home/.config/made") {

@@ -59,25 +59,10 @@ func newCanary(t *testing.T) *canary {
 
 func (c *canary) stream(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	listener, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			c.visits.Add(1)
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return listener
+	return accepting(t, network, address, func(conn net.Conn) {
+		c.visits.Add(1)
+		_, _ = io.Copy(conn, conn)
+	})
 }
 
 // stolen is what the probe sends by a socket of the canary.
@@ -178,10 +163,10 @@ func newCertificate(t *testing.T, name string) (certificate tls.Certificate, aut
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// accepting serves each connection to a new listener of the host's loopback.
-func accepting(t *testing.T, address string, handle func(net.Conn)) (port string) {
+// accepting serves each connection to a new listener, which it returns.
+func accepting(t *testing.T, network, address string, handle func(net.Conn)) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp4", address)
+	listener, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +183,5 @@ func accepting(t *testing.T, address string, handle func(net.Conn)) (port string
 			}()
 		}
 	}()
-	_, port, _ = net.SplitHostPort(listener.Addr().String())
-	return port
+	return listener
 }

@@ -132,11 +132,11 @@ func serveClients(t *testing.T, l *lab) edit {
 	serve(t, "127.0.0.1:443", handler, base.tls)
 	serve(t, "127.0.0.1:80", handler, nil)
 	// A server that speaks first, and one whose protocol is neither HTTP nor TLS.
-	accepting(t, "127.0.0.1:22", func(conn net.Conn) {
+	accepting(t, "tcp4", "127.0.0.1:22", func(conn net.Conn) {
 		_, _ = io.WriteString(conn, "SSH-2.0-egg\r\n")
 		_, _ = io.CopyN(io.Discard, conn, 100)
 	})
-	accepting(t, "127.0.0.1:5432", func(conn net.Conn) {
+	accepting(t, "tcp4", "127.0.0.1:5432", func(conn net.Conn) {
 		var length uint32
 		if binary.Read(conn, binary.BigEndian, &length) == nil {
 			_, _ = io.CopyN(io.Discard, conn, int64(length)-4)

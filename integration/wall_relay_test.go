@@ -24,7 +24,7 @@ func TestHelloInPieces(t *testing.T) {
 		greeted <- hello.ServerName
 		return nil, nil
 	}}
-	accepting(t, "127.0.0.1:443", func(conn net.Conn) { _ = tls.Server(conn, config).Handshake() })
+	accepting(t, "tcp4", "127.0.0.1:443", func(conn net.Conn) { _ = tls.Server(conn, config).Handshake() })
 	for _, way := range []string{"pieces 1 0", "pieces 100 0", "pieces 511 0", "pieces 1000 30", "pieces 16000 30", "early 16000 0", "early 1 30"} {
 		how, rest, _ := strings.Cut(way, " ")
 		greet := func(name string, edits ...edit) string {
@@ -62,12 +62,11 @@ func TestHalfClose(t *testing.T) {
 	l := newLab(t, eggrunOnly(t))
 	const size = 1 << 20
 	uploads := make(chan string, 2)
-	port := accepting(t, "127.0.0.1:0", func(conn net.Conn) {
+	at := accepting(t, "tcp4", "127.0.0.1:0", func(conn net.Conn) {
 		all, err := io.ReadAll(conn)
 		uploads <- fmt.Sprint(string(all), err)
 		_, _ = conn.Write(make([]byte, size))
-	})
-	at := "127.0.0.1:" + port
+	}).Addr().String()
 	equal(t, "download", l.output("/probe half 127.0.0.1:3128 "+at, withProbe, domains(at+"!tcp")), fmt.Sprintf("%d bytes\nhalf ok", size))
 	equal(t, "upload", <-uploads, "upload<nil>")
 }
@@ -104,11 +103,11 @@ func TestUpstreamProxy(t *testing.T) {
 	l := newLab(t, eggrunOnly(t))
 	heads, other := make(chan string, 4), make(chan string, 4)
 	proxy := func(to chan string) string {
-		return "127.0.0.1:" + accepting(t, "127.0.0.1:0", func(conn net.Conn) {
+		return accepting(t, "tcp4", "127.0.0.1:0", func(conn net.Conn) {
 			line, _ := bufio.NewReader(conn).ReadString('\n')
 			to <- strings.TrimSpace(line)
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-		})
+		}).Addr().String()
 	}
 	const name = "nowhere.example.com"
 	requests := []string{connectTo(name + ":8443"), "GET http://" + name + "/x HTTP/1.1\r\nHost: " + name + "\r\n\r\n", connectTo("evil.example.com:8443")}

@@ -274,17 +274,19 @@ func (w *Wall) openPorts(s *Sockets) error {
 // openEngine opens the sockets that may ask the engine's resolver, which need not
 // be known yet. Without nftables the namespace is closed, and there is none.
 func openEngine(s *Sockets, has6 bool) error {
+	if s.NoTables {
+		return nil
+	}
 	for _, one := range []struct {
-		wanted              bool
 		name                string
 		family, kind, proto int
 	}{
-		{true, EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{true, EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
-		{has6, EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{has6, EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{EngineUDP4, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{EngineTCP4, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{EngineUDP6, unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{EngineTCP6, unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
 	} {
-		if !one.wanted || s.NoTables {
+		if one.family == unix.AF_INET6 && !has6 {
 			continue
 		}
 		if err := s.openMarked(one.name, one.family, one.kind, one.proto); err != nil {
